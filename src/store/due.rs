@@ -151,16 +151,16 @@ pub struct JobRow {
 pub(super) type DueKeyRow = (DateTime<Utc>, String, String, String, i64, String, i32, bool, Uuid);
 /// The last field of a row of the search: whether it is the last that was read of a full page.
 pub(super) type HeldKeyRow = (DateTime<Utc>, String, String, Uuid, i64, i64, bool);
-/// An expired row, by its place in the index and its identity.
-pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid);
+/// An expired row, by its place in the index and its identity, and whether it is completed.
+pub(super) type ExpiredRow = (DateTime<Utc>, String, String, Uuid, bool);
 pub(super) type DueJobRow = (DateTime<Utc>, String, Uuid, i64, i32, String, bool);
 pub(super) type JobDataRow = (String, Uuid, String, Vec<u8>, i32, i32, i64, Option<Vec<u8>>);
 /// A job that was claimed with others, and which of them it is, counted from one.
 #[cfg(feature = "postgres")]
 pub(super) type NthJobRow = (i64, JobDataRow);
 
-/// What a search for up to `limit` rows found. One that no request can have was written by hand: it is left
-/// where it is, and must not keep a worker from the others, so the next page begins behind it, too.
+/// What a search found that reads up to `limit` rows. One that is not looked for, or that no request can have because it was
+/// written by hand, is left where it is, and must not keep a worker from the others, so the next page begins behind it, too.
 pub(super) fn page<R, T, P>(
     rows: Vec<R>,
     limit: u32,
@@ -213,13 +213,14 @@ pub(super) fn held_key(row: HeldKeyRow) -> Option<HeldKey> {
 }
 
 pub(super) fn expired_keys(rows: Vec<ExpiredRow>, limit: u32) -> Page<ExpiredKey, ExpiryPlace> {
-    let place = |(expires_at, scope, key, _): &ExpiredRow| ExpiryPlace {
+    let place = |(expires_at, scope, key, ..): &ExpiredRow| ExpiryPlace {
         expires_at: *expires_at,
         scope: scope.clone(),
         key: key.clone(),
     };
-    page(rows, limit, place, |(expires_at, scope, key, request_id)| {
-        Some(ExpiredKey { at: ExpiryPlace { expires_at, scope, key }, request_id })
+    page(rows, limit, place, |(expires_at, scope, key, request_id, is_completed)| {
+        is_completed
+            .then_some(ExpiredKey { at: ExpiryPlace { expires_at, scope, key }, request_id })
     })
 }
 

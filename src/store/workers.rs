@@ -44,19 +44,16 @@ pub trait WorkerStore: Send + Sync {
         held: &[HeldKey],
     ) -> impl Future<Output = Result<Vec<Enrolled>, StoreError>> + Send;
 
-    /// Deletes completed rows past their expiry, `limit` at most, and says how many (G15). Waits for no
-    /// row that another transaction has locked: it passes over it. If the server refuses to delete one row, that
-    /// statement deletes none, and the result is an error.
-    fn reap_keys(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
-
-    /// Up to `limit` rows that [`reap_keys`](Self::reap_keys) may delete, behind this place, in the order in which they expired.
+    /// Reads `limit` rows that have expired, behind this place, in the order in which they did. Of these, the completed ones.
     fn expired_keys(
         &self,
         after: &ExpiryPlace,
         limit: u32,
     ) -> impl Future<Output = Result<Page<ExpiredKey, ExpiryPlace>, StoreError>> + Send;
 
-    /// As [`reap_keys`](Self::reap_keys), of these: in one transaction, so that none is deleted where the server refuses one.
+    /// Deletes these rows, a part of a page, as far as they still are completed and expired, and says how many (G15). Waits
+    /// for no row that another transaction has locked: it passes over it. If the server refuses to delete one, none is
+    /// deleted, and the result is an error.
     fn reap_rows(
         &self,
         expired: &[ExpiredKey],

@@ -121,9 +121,10 @@ impl WorkerConfig {
         self
     }
 
-    /// How many rows the reaper deletes at most in one batch; default 200, which takes a few milliseconds. After a full
-    /// batch it rests four times as long as the batch took, five seconds at most. So if a batch takes longer than 1.25 s,
-    /// as it may if the server refuses many rows, the reaper spends more than a fifth of its time on deleting.
+    /// How many expired rows the reaper reads, and deletes at most, in one batch; default 200, which takes a few
+    /// milliseconds. After a full batch it rests four times as long as the batch took, five seconds at most. So if a batch
+    /// takes longer than 1.25 s, as it may if the server refuses many rows, the reaper spends more than a fifth of its time
+    /// on deleting.
     pub fn reap_batch(mut self, reap_batch: u32) -> Self {
         self.reap_batch = reap_batch;
         self

@@ -24,19 +24,19 @@ const QUICK: Duration = Duration::from_secs(1);
 /// dead letters until an operator [retries](crate::ops::Ops::retry_job),
 /// [discards](crate::ops::Ops::discard_job) or [erases](crate::Engine::erase) them.
 ///
-/// A row that the server refuses to delete, for example because a table of the application refers to it, stays. The log
-/// reports it, and its batch counts as an error of the store. It blocks no other row: the reaper walks past it to the last
-/// expired row, and only then tries it again.
+/// The reaper walks along all expired rows, a batch at a time, and then begins anew. A row that is not completed blocks no
+/// other. Neither does one that the server refuses to delete, for example because a table of the application refers to it. The
+/// log reports it, and its batch counts as an error of the store: the reaper walks past it to the last expired row, and only
+/// then tries it again.
 ///
 /// If the server is too slow to delete a batch, for example because a table of the application refers to the keys and has no
 /// index on its foreign key, nothing of it is deleted. The log reports it, and the next batch has half as many rows.
 pub struct Reaper<S> {
     store: S,
     config: WorkerConfig,
-    /// Where the walk continues that began when the server refused a batch. `None`: the next batch begins with the row
-    /// that expired first.
-    walk: Option<ExpiryPlace>,
-    /// How many rows a batch has: fewer than configured behind one that was not answered in time.
+    /// The next batch begins behind this place.
+    place: ExpiryPlace,
+    /// How many rows a batch reads: fewer than configured behind one that was not answered in time.
     at_a_time: u32,
 }
 
@@ -54,18 +54,25 @@ impl<S: Store> Reaper<S> {
     /// A reaper for the store.
     pub fn new(store: &S, config: WorkerConfig) -> Self {
         let at_a_time = config.reap_batch;
-        Self { store: store.clone(), config, walk: None, at_a_time }
+        Self { store: store.clone(), config, place: ExpiryPlace::default(), at_a_time }
     }
 
-    /// Deletes one batch of at most [`reap_batch`](WorkerConfig::reap_batch) keys, and returns how many it deleted.
-    /// Skips rows that another transaction has locked.
+    /// Deletes at most [`reap_batch`](WorkerConfig::reap_batch) keys, from where the last call stopped, and returns how many:
+    /// 0 at the end of the expired rows, behind which the next call begins anew. Passes over any number of rows that are not
+    /// completed, or that another transaction has locked.
     ///
     /// # Errors
     /// [`StoreError`]; a later call finds the rest of the batch. If the server refuses to delete some rows of a batch, the
     /// others are deleted, and it is an error only if none was: the next call continues behind them. If it does not answer in
     /// time, the next batch has half as many rows.
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
-        Ok(self.reap(&Stop::default()).await?.keys)
+        let stop = Stop::default();
+        loop {
+            let reaped = self.reap(&stop).await?;
+            if reaped.keys > 0 || !reaped.is_more {
+                return Ok(reaped.keys);
+            }
+        }
     }
 
     async fn reap(&mut self, stop: &Stop) -> Result<Reaped, StoreError> {
@@ -84,28 +91,8 @@ impl<S: Store> Reaper<S> {
     }
 
     async fn reap_batch(&mut self, reaped: &mut Reaped, stop: &Stop) -> Result<(), StoreError> {
-        let (batch, began) = (self.at_a_time, Instant::now());
-        if self.walk.is_none() {
-            match self.store.reap_keys(batch).await {
-                Ok(keys) => {
-                    (reaped.keys, reaped.is_more) = (keys, keys >= batch);
-                    if reaped.is_more {
-                        self.take_more_unless_slow(began);
-                    }
-                    return Ok(());
-                }
-                Err(error) if error.is_unanswered() && batch > 1 => {
-                    let found = self.store.expired_keys(&ExpiryPlace::default(), batch).await?;
-                    self.take_fewer_than(found.rows.len());
-                    return Err(error);
-                }
-                // One row alone is walked past, too, where it takes too long.
-                Err(error) if error.may_be_of_one() || error.is_unanswered() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let place = self.walk.clone().unwrap_or_default();
-        let page = self.store.expired_keys(&place, batch).await?;
+        let began = Instant::now();
+        let page = self.store.expired_keys(&self.place, self.at_a_time).await?;
         reaped.is_more = true;
         let mut parts = Halving::of(&page.rows);
         while let Some(part) = parts.next_part() {
@@ -128,10 +115,10 @@ impl<S: Store> Reaper<S> {
                     }
                 },
             }
-            self.walk = Some(last.at.clone());
+            self.place = last.at.clone();
         }
         reaped.is_more = page.next.is_some();
-        self.walk = page.next;
+        self.place = page.next.unwrap_or_default();
         if reaped.is_more {
             self.take_more_unless_slow(began);
         }

@@ -148,7 +148,7 @@ const SQLITE: Rules = Rules {
         ("UPDATE atomic_phases_keys SET locked_until = CAST(round(unixepoch(", RENEWED),
         ("UPDATE atomic_phases_keys SET run_after = locked_until", ENTERED),
         ("AND status = 'completed' AND expires_at <= CAST(round(unixepoch(", EXPIRED),
-        ("DELETE FROM atomic_phases_keys WHERE rowid IN (", REAPED),
+        ("DELETE FROM atomic_phases_keys WHERE (expires_at, ", REAPED),
         ("UPDATE atomic_phases_staged_jobs AS j SET attempts = ", CLAIMED),
         ("DELETE FROM atomic_phases_staged_jobs WHERE scope = ", DELIVERED),
         (

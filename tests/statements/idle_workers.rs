@@ -86,7 +86,7 @@ async fn each_search_reads_a_bounded_part_of_an_index(db: &Postgres, due: &str, 
 }
 
 /// The plan of a statement that was sent, with these values for its binds.
-async fn plan_of(db: &Postgres, sql: &str, values: &[&str]) -> String {
+pub async fn plan_of(db: &Postgres, sql: &str, values: &[&str]) -> String {
     let mut sql = sql.split(" -- binds:").next().unwrap().to_owned();
     for (index, value) in values.iter().enumerate() {
         sql = sql.replace(&format!("${}", index + 1), value);

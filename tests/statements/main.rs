@@ -19,6 +19,7 @@ mod operators;
 #[cfg(feature = "mysql")]
 mod operators_mariadb;
 mod operators_million;
+mod passed_over;
 mod plans;
 mod reserve;
 mod single_statement;

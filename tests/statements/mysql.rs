@@ -486,8 +486,8 @@ async fn workers_searches_read_a_bounded_part_of_an_index() {
     let store = open_my(&url.replace("root@", "app@"), 1).await;
     let engine = engine(&store, &App::default());
     finished(engine.call(&scope(), &key("k"), book(20)).await);
-    // Of another build's request: nothing runs, so that the next page is looked for. A third each is due, held by a
-    // process that is gone, and expired.
+    // Of another build's request: nothing runs, so that the next page is looked for. A quarter each is due, held by a
+    // process that is gone, expired, and a dead letter that has expired before all of those.
     let rows = |name: &str, status: &str, run_after: &str, locked_until: &str, expires_at: &str| {
         format!(
             "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, definition, definition_version, \
@@ -504,6 +504,7 @@ async fn workers_searches_read_a_bounded_part_of_an_index() {
         rows("due", "pending", "created_at - n", "NULL", "expires_at + n"),
         rows("held", "in_progress", "NULL", "created_at - n", held),
         rows("expired", "completed", "NULL", "NULL", "created_at - 90000000 - n"),
+        rows("dead", "dead_letter", "NULL", "NULL", "created_at - 180000000 - n"),
         format!(
             "INSERT INTO atomic_phases_staged_jobs (scope, request_id, position, job_id, idempotency_key, name, args, \
              staged_at, run_after) SELECT scope, randomblob(16), 1, randomblob(16), '', 'gone', '', created_at, \
@@ -525,7 +526,8 @@ async fn workers_searches_read_a_bounded_part_of_an_index() {
         ("held", PAGE, "WITH looked AS"),
         ("jobs due", PAGE, "FROM atomic_phases_staged_jobs AS j WHERE run_after <="),
         // The reaper's own: `WorkerConfig::reap_batch`.
-        ("expired", 200, "DELETE k FROM"),
+        ("expired", 200, "status = 'completed' FROM atomic_phases_keys"),
+        ("reaped", 200, "DELETE k FROM"),
     ] {
         let found: Vec<_> = searches.iter().filter(|sql| sql.contains(part)).collect();
         assert!(found.len() >= 2, "{what}: {searches:#?}");

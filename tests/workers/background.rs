@@ -32,6 +32,7 @@ on_every_store! {
     g2_killed_before_inside_and_after_the_call_a_hundred_times_each,
     g3_two_completers_and_a_retry_make_one_effect,
     g15_the_reaper_deletes_finished_and_expired_keys_only,
+    g15_expired_requests_that_are_not_finished_keep_no_other_from_the_reaper,
     ttl_race_an_unfinished_key_does_not_expire_under_a_retrying_client,
     zombie_transaction_a_stuck_key_is_freed_without_a_client,
     g16_a_scope_at_its_quota_is_refused_and_others_are_not,
@@ -486,6 +487,26 @@ async fn g15_the_reaper_deletes_finished_and_expired_keys_only<S: TestDb>(db: S)
     db.sql("UPDATE atomic_phases_keys SET expires_at = created_at WHERE idempotency_key <> 'live'")
         .await;
     assert_eq!(reaper.run_once().await.unwrap(), 1);
+}
+
+/// One call passes over any number of them.
+async fn g15_expired_requests_that_are_not_finished_keep_no_other_from_the_reaper<S: TestDb>(
+    db: S,
+) {
+    let engine = engine(&db, &App::default());
+    for round in 0..7 {
+        let request = troubled(Trouble::RetryForeignAlways);
+        failed(engine.call(&scope(), &key(&format!("k{round}")), request).await);
+    }
+    for name in ["x", "y", "z"] {
+        finished(engine.call(&scope(), &key(name), book(20)).await);
+    }
+    db.sql("UPDATE atomic_phases_keys SET expires_at = created_at").await;
+    let mut reaper = Reaper::new(&db, config().reap_batch(2));
+    for expected in [1, 2, 0] {
+        assert_eq!(reaper.run_once().await.unwrap(), expected);
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 7);
 }
 
 /// The key's expiry passes while its request is unfinished and its client retries: still one effect.

@@ -67,6 +67,9 @@ pub(super) trait InMillis: Backend {
     /// no other index.
     const BY_KEY: &'static str;
 
+    /// The same for a search among the rows that have expired, which goes by the index of expiry.
+    const BY_EXPIRY: &'static str;
+
     /// Behind the jobs' table, goes by the index of due ones: it has the order, and the search ends early.
     const BY_DUE_JOBS: &'static str;
 

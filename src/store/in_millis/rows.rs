@@ -115,7 +115,7 @@ pub(crate) type DueKeyRow = (i64, String, String, String, i64, String, i64, bool
 pub(crate) type DueJobRow = (i64, String, Vec<u8>, i64, i64, String, bool);
 
 pub(crate) type HeldKeyRow = (i64, String, String, Vec<u8>, i64, i64, bool);
-pub(crate) type ExpiredKeyRow = (i64, String, String, Vec<u8>);
+pub(crate) type ExpiredKeyRow = (i64, String, String, Vec<u8>, bool);
 
 /// Where the search continues behind it.
 pub(crate) fn key_place((run_after, scope, key, ..): &DueKeyRow) -> KeyPlace {
@@ -147,10 +147,11 @@ pub(crate) fn held_key(
     (moment(expires_at), scope, key, id, token, left, is_the_last)
 }
 
-/// An id that is not a UUID, which SQLite may have, becomes the nil one: such a row is deleted by `Reap`, and not by
-/// `ReapOne`, which does not find it.
-pub(crate) fn expired_key((expires_at, scope, key, id): ExpiredKeyRow) -> due::ExpiredRow {
-    (moment(expires_at), scope, key, Uuid::from_slice(&id).unwrap_or_default())
+/// An id that is not a UUID, which SQLite may have, becomes the nil one: such a row is deleted by its place.
+pub(crate) fn expired_key(
+    (expires_at, scope, key, id, is_completed): ExpiredKeyRow,
+) -> due::ExpiredRow {
+    (moment(expires_at), scope, key, Uuid::from_slice(&id).unwrap_or_default(), is_completed)
 }
 
 /// How far an operator's search has looked: a time, and an id of that time.

@@ -314,7 +314,11 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                 write!(line, "settle {} {}", audit.is_some(), commit_of(&settled)).unwrap();
             }
             13 => write!(line, "renew {}", store.renew_lease(&guard, hold).await.unwrap()).unwrap(),
-            14 => write!(line, "reap {}", store.reap_keys(10).await.unwrap()).unwrap(),
+            14 => {
+                let expired = store.expired_keys(&ExpiryPlace::default(), 1000).await.unwrap();
+                let reaped = store.reap_rows(&expired.rows).await.unwrap();
+                write!(line, "reap {reaped}").unwrap();
+            }
             15 | 16 => {
                 let due = store.jobs_due(&JobPlace::default(), 10).await.unwrap().rows;
                 let at: Vec<_> = due

@@ -98,10 +98,6 @@ impl WorkerStore for Memory {
         self.ask_again("enrol keys", move |session| enrol_each(session, found).boxed()).await
     }
 
-    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
-        self.ask("reap expired keys", move |session| reap(session, limit).boxed()).await
-    }
-
     async fn expired_keys(
         &self,
         place: &ExpiryPlace,
@@ -113,11 +109,11 @@ impl WorkerStore for Memory {
         let behind = (place.expires_at, place.scope.as_str(), place.key.as_str());
         let is_behind = |key: &&KeyRecord| {
             let at = (key.expires_at.0, key.scope.as_str(), key.idempotency_key.as_str());
-            is_expired(key, now) && at > behind
+            key.expires_at.0 <= now && at > behind
         };
         let row = |key: &KeyRecord| -> ExpiredRow {
             let (scope, name) = (key.scope.clone(), key.idempotency_key.clone());
-            (key.expires_at.0, scope, name, key.request_id.uuid())
+            (key.expires_at.0, scope, name, key.request_id.uuid(), key.is(Status::Completed))
         };
         let mut rows: Vec<_> = keys.iter().filter(is_behind).map(row).collect();
         rows.sort();
@@ -228,12 +224,6 @@ fn job_place(at: &JobAt) -> (Place, i32) {
     (place, at.attempts.cast_signed())
 }
 
-async fn reap(session: &mut Session, limit: u32) -> QueryResult<u32> {
-    session.begin(Isolation::ReadCommitted)?;
-    let reaped = reap_batch(session, limit).await;
-    session.conclude(reaped).await
-}
-
 fn is_expired(key: &KeyRecord, now: DateTime<Utc>) -> bool {
     key.is(Status::Completed) && key.expires_at.0 <= now
 }
@@ -252,25 +242,6 @@ async fn reap_each(session: &mut Session, found: Vec<(Place, Uuid)>) -> QueryRes
     };
     let reaped = each.await;
     session.conclude(reaped).await
-}
-
-async fn reap_batch(session: &mut Session, limit: u32) -> QueryResult<u32> {
-    let now = session.now();
-    let expired = move |key: &KeyRecord, _| is_expired(key, now);
-    let mut keys = session.read_keys()?;
-    keys.retain(|key| expired(key, now));
-    keys.sort_by_key(|key| key.expires_at);
-    let mut reaped = 0;
-    for key in keys {
-        if reaped == limit {
-            break;
-        }
-        let same =
-            move |other: &KeyRecord, now| other.request_id == key.request_id && expired(other, now);
-        let place = Place::Key(key.scope.clone(), key.idempotency_key.clone());
-        reaped += u32::from(session.delete_key(&place, Wait::No, same).await?);
-    }
-    Ok(reaped)
 }
 
 async fn claim_job(

@@ -7,7 +7,8 @@ use diesel::mysql::Mysql as Db;
 use diesel::sql_types::{self, BigInt, Binary, Bool, Nullable, Text};
 
 use super::words::CLOCK;
-use crate::store::in_millis::searches::{NotEntered, StillExpired, StillHeld};
+use crate::store::in_millis::InMillis;
+use crate::store::in_millis::searches::{CompletedBetween, NotEntered, StillHeld};
 use crate::store::statement::statement;
 
 statement! {
@@ -45,19 +46,10 @@ statement! {
 }
 
 statement! {
-    /// A bounded batch of expired rows, but for those that another transaction has locked (G15).
+    /// Deletes the completed rows of a part of the index of expiry, but for those that another transaction has locked (G15).
     Reap for Db, rows sql_types::Untyped,
-    { limit: i64 },
-    "DELETE k FROM (SELECT scope, idempotency_key FROM atomic_phases_keys \
-     WHERE expires_at <= ", [CLOCK], " AND status = 'completed' ORDER BY expires_at LIMIT ", limit,
-    " FOR UPDATE SKIP LOCKED) AS d STRAIGHT_JOIN atomic_phases_keys AS k \
-     ON k.scope = d.scope AND k.idempotency_key = d.idempotency_key"
-}
-
-statement! {
-    /// The same of one row, as it was found.
-    ReapOne for Db, rows sql_types::Untyped, { expired: StillExpired },
-    "DELETE k FROM (SELECT scope, idempotency_key FROM atomic_phases_keys FORCE INDEX (PRIMARY) WHERE ", expired,
-    " LIMIT 1 FOR UPDATE SKIP LOCKED) AS d STRAIGHT_JOIN atomic_phases_keys AS k \
+    { completed: CompletedBetween, limit: i64 },
+    "DELETE k FROM (SELECT scope, idempotency_key FROM atomic_phases_keys", (Db::BY_EXPIRY), " WHERE ", completed,
+    " LIMIT ", limit, " FOR UPDATE SKIP LOCKED) AS d STRAIGHT_JOIN atomic_phases_keys AS k \
      ON k.scope = d.scope AND k.idempotency_key = d.idempotency_key"
 }

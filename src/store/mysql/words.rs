@@ -28,6 +28,7 @@ impl InMillis for Db {
     const HOLDS_PAUSE: &'static str = " ON DUPLICATE KEY UPDATE reason = reason";
     /// Else the server weighs the other indexes too, at each execution: each ends in the columns of the primary key.
     const BY_KEY: &'static str = " FORCE INDEX (PRIMARY)";
+    const BY_EXPIRY: &'static str = " FORCE INDEX (atomic_phases_keys_expiry)";
     const BY_DUE_JOBS: &'static str = " FORCE INDEX (atomic_phases_staged_jobs_due)";
 
     /// For half of a small table the server would rather read all of it and sort.

@@ -85,13 +85,6 @@ impl WorkerStore for Mysql {
         Ok(told.into_iter().map(enrolled).collect())
     }
 
-    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
-        let reaped = ask_again!(self, "reap expired keys", |conn| {
-            sql::Reap { limit: limit.into() }.execute(conn)
-        })?;
-        Ok(to_u32(reaped))
-    }
-
     async fn expired_keys(
         &self,
         after: &ExpiryPlace,
@@ -104,16 +97,13 @@ impl WorkerStore for Mysql {
     }
 
     async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
-        let row = |expired: &ExpiredKey| {
-            let reap = sql::ReapOne { expired: sql::StillExpired::new(expired) };
-            Ok(EachTold {
-                writes: vec![BoundStatement::of(&reap)?, BoundStatement::of(&sql::NoteCount {})?],
-                tells: BoundStatement::of(&sql::Noted {})?,
-            })
-        };
-        let script = expired.iter().map(row).collect();
-        let told = self.of_each("reap expired keys", script).await?;
-        Ok(to_u32(told.into_iter().map(is_one).filter(|is_reaped| *is_reaped).count()))
+        let (Some(first), Some(last)) = (expired.first(), expired.last()) else { return Ok(0) };
+        let limit = i64::try_from(expired.len()).unwrap_or(i64::MAX);
+        let reaped = ask_again!(self, "reap expired keys", |conn| {
+            let completed = sql::CompletedBetween::new(&first.at, &last.at);
+            sql::Reap { completed, limit }.execute(conn)
+        })?;
+        Ok(to_u32(reaped))
     }
 
     async fn jobs_due(

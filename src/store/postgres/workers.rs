@@ -70,17 +70,6 @@ impl<P: Pool> WorkerStore for Postgres<P> {
         on_another(&self.pool, || self.enrol_many(held)).await
     }
 
-    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
-        let (mut reaped, mut after) = (0, ExpiryPlace::default());
-        while reaped < limit {
-            let page = self.expired_keys(&after, limit - reaped).await?;
-            reaped += self.reap_page(&page.rows).await?;
-            let Some(next) = page.next else { break };
-            after = next;
-        }
-        Ok(reaped)
-    }
-
     async fn expired_keys(
         &self,
         after: &ExpiryPlace,

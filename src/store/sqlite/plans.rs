@@ -69,6 +69,11 @@ fn a_page_is_read_from_its_place_on() {
         "(run_after,scope,idempotency_key)>(?,?,?)"
     );
     searches!(sql::ExpiredKeys::after(&ExpiryPlace::default(), 1), "atomic_phases_keys_expiry");
+    let place = ExpiryPlace::default();
+    searches!(
+        sql::Reap { completed: sql::CompletedBetween::new(&place, &place) },
+        "atomic_phases_keys_expiry (expires_at>? AND expires_at<?)"
+    );
     searches!(
         DeadJobsAfter { staged_at: 0, id: request_id.clone(), allowed, limit: 1 },
         "(staged_at,job_id)>(?,?)"

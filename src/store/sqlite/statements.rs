@@ -45,6 +45,7 @@ impl InMillis for Db {
     /// The transaction is the only one that writes.
     const HOLDS_PAUSE: &'static str = " ON CONFLICT (definition, phase) DO NOTHING";
     const BY_KEY: &'static str = "";
+    const BY_EXPIRY: &'static str = "";
     const BY_DUE_JOBS: &'static str = "";
 
     fn by_index(_: Walk) -> &'static str {
@@ -110,18 +111,9 @@ statement! {
 }
 
 statement! {
-    /// A bounded batch of expired rows (G15).
-    Reap for Db, rows sql_types::Untyped,
-    { limit: i64 },
-    "DELETE FROM atomic_phases_keys WHERE rowid IN (SELECT rowid FROM atomic_phases_keys \
-     WHERE expires_at <= ", [NOW], " AND status = 'completed' ORDER BY expires_at LIMIT ", limit,
-    ")"
-}
-
-statement! {
-    /// The same of one row, as it was found.
-    ReapOne for Db, rows sql_types::Untyped, { expired: StillExpired },
-    "DELETE FROM atomic_phases_keys WHERE ", expired
+    /// Deletes the completed rows of a part of the index of expiry (G15).
+    Reap for Db, rows sql_types::Untyped, { completed: CompletedBetween },
+    "DELETE FROM atomic_phases_keys WHERE ", completed
 }
 
 statement! {

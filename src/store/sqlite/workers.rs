@@ -76,12 +76,6 @@ impl WorkerStore for Sqlite {
         .await
     }
 
-    async fn reap_keys(&self, limit: u32) -> Result<u32, StoreError> {
-        let reap = sql::Reap { limit: limit.into() };
-        let reaped = self.run("reap expired keys", |conn| reap.execute(conn)).await?;
-        Ok(to_u32(reaped))
-    }
-
     async fn expired_keys(
         &self,
         after: &ExpiryPlace,
@@ -95,15 +89,9 @@ impl WorkerStore for Sqlite {
     }
 
     async fn reap_rows(&self, expired: &[ExpiredKey]) -> Result<u32, StoreError> {
-        let rows: Vec<_> = expired.iter().map(sql::StillExpired::new).collect();
-        let reaped = self.run("reap expired keys", |conn| {
-            conn.immediate_transaction(|conn| {
-                let rows = rows.into_iter();
-                rows.map(|expired| sql::ReapOne { expired }.execute(conn))
-                    .sum::<QueryResult<usize>>()
-            })
-        });
-        Ok(to_u32(reaped.await?))
+        let (Some(first), Some(last)) = (expired.first(), expired.last()) else { return Ok(0) };
+        let reap = sql::Reap { completed: sql::CompletedBetween::new(&first.at, &last.at) };
+        Ok(to_u32(self.run("reap expired keys", |conn| reap.execute(conn)).await?))
     }
 
     async fn jobs_due(
