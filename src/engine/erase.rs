@@ -8,8 +8,11 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::observe::{self, Subject};
 use crate::store::{Erase, EraseAct, Halving, Refused, SettledKey, Status, Store, StoreError};
 
-/// How many rows one statement of [`Engine::erase_scope`] changes at most.
+/// How many rows one statement of [`Engine::erase_scope`] reads or changes at most.
 const BATCH: u32 = 1000;
+
+/// How many rows one statement counts at most: some ten milliseconds.
+const COUNTED: u32 = 10_000;
 
 /// How long a server takes to notice that the client has closed a connection on which it did not answer in time, and to undo
 /// that statement. Until then its rows are locked, and would be passed over.
@@ -131,8 +134,21 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
         // Also where the server refuses each row that is left: these jobs have none.
         self.erase_orphaned_jobs(scope, None).await?;
         let (mut sum, store) = (erased?, &self.core.store);
-        sum.left = store.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
+        sum.left = self.count_unerased(scope).await? + store.count_orphans(scope, None).await?;
         Ok(sum)
+    }
+
+    /// How many rows of the scope are not erased.
+    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let (mut sum, mut after) = (0, String::new());
+        loop {
+            let page = self.core.store.count_unerased(scope, &after, COUNTED).await?;
+            sum += page.0;
+            match page.1 {
+                Some(last) => after = last,
+                None => return Ok(sum),
+            }
+        }
     }
 
     /// All settled rows of the scope.
@@ -142,7 +158,7 @@ impl<S: Store, A: Send + Sync + 'static> Engine<S, A> {
             scope,
             retention: self.core.settings.retention,
             after: String::new(),
-            at_a_time: BATCH,
+            at_a_time: BATCH as usize,
             has_probed: false,
             sum: ErasedScope::default(),
             refused: None,
@@ -163,8 +179,8 @@ struct ScopeErasure<'a, S> {
     retention: Duration,
     /// The next page begins behind this key.
     after: String,
-    /// How many rows a page has at most.
-    at_a_time: u32,
+    /// How many rows are erased at a time, at most.
+    at_a_time: usize,
     has_probed: bool,
     sum: ErasedScope,
     /// What the server said of the last row that it refused.
@@ -174,8 +190,12 @@ struct ScopeErasure<'a, S> {
 impl<S: Store> ScopeErasure<'_, S> {
     /// Erases the rows of the next page, and says whether there may be another page.
     async fn erase_page(&mut self) -> Result<bool, StoreError> {
-        let page = self.store.keys_to_erase(self.scope, &self.after, self.at_a_time).await?;
-        let mut parts = Halving::of(&page);
+        let mut page = self.store.keys_to_erase(self.scope, &self.after, BATCH).await?;
+        if page.rows.len() > self.at_a_time {
+            page.rows.truncate(self.at_a_time);
+            page.next = page.rows.last().map(|last| last.key.clone());
+        }
+        let mut parts = Halving::of(&page.rows);
         while let Some(part) = parts.next_part() {
             let (Some(first), Some(last)) = (part.first(), part.last()) else { break };
             match self.erase_between(&first.key, &last.key).await {
@@ -189,7 +209,7 @@ impl<S: Store> ScopeErasure<'_, S> {
                         continue;
                     }
                     Refused::TooSlow(_) => {
-                        self.at_a_time = u32::try_from(part.len() / 2).unwrap_or(BATCH);
+                        self.at_a_time = part.len() / 2;
                         tokio::time::sleep(UNDONE_WITHIN).await;
                         return Ok(true);
                     }
@@ -200,7 +220,9 @@ impl<S: Store> ScopeErasure<'_, S> {
             }
             self.after.clone_from(&last.key);
         }
-        Ok(page.len() >= self.at_a_time as usize)
+        let Some(next) = page.next else { return Ok(false) };
+        self.after = next;
+        Ok(true)
     }
 
     async fn erase_between(&self, first: &str, last: &str) -> Result<u32, StoreError> {

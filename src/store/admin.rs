@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use super::{Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
+use super::{Erase, Page, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 use crate::key::{IdempotencyKey, Scope};
 
 /// The part of a [`Store`](super::Store) that operators and deploys need, beside
@@ -24,17 +24,21 @@ pub trait AdminStore: Send + Sync {
         retention: Duration,
     ) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
-    /// Up to `limit` rows of the scope behind this key that [`erase_key`](Self::erase_key) may take.
+    /// Reads `limit` rows of the scope behind this key. Of these, those that [`erase_key`](Self::erase_key) may take.
     fn keys_to_erase(
         &self,
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> impl Future<Output = Result<Vec<SettledKey>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Page<SettledKey, String>, StoreError>> + Send;
 
-    /// How many rows of the scope are not erased.
-    fn count_unerased(&self, scope: &Scope)
-    -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Reads `limit` rows of the scope behind this key: how many are not erased, and where the next page begins.
+    fn count_unerased(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<(u64, Option<String>), StoreError>> + Send;
 
     /// Deletes up to `limit` dead jobs of the scope, or of one of its keys, whose key has no row but an
     /// erased one, and says how many.
@@ -73,4 +77,13 @@ pub trait AdminStore: Send + Sync {
         limit: u32,
         most_bytes: u32,
     ) -> impl Future<Output = Result<Vec<SurveyedJob>, StoreError>> + Send;
+}
+
+/// How many rows of a page are counted, how many it has, and its last key.
+pub(super) type CountedRow = (i64, i64, Option<String>);
+
+/// What is counted in a page of up to `limit` rows, and where the next one begins.
+pub(super) fn counted(rows: Vec<CountedRow>, limit: u32) -> (u64, Option<String>) {
+    let Some((counted, read, last)) = rows.into_iter().next() else { return (0, None) };
+    (u64::try_from(counted).unwrap_or(0), last.filter(|_| read >= i64::from(limit)))
 }

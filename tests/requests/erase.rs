@@ -19,6 +19,7 @@ on_every_store! {
     the_jobs_of_a_former_life_of_a_key_are_erased_with_it,
     an_erased_dead_letter_is_closed_and_keeps_its_key_for_a_retention,
     g16_a_scope_is_erased_without_its_neighbours,
+    g16_what_was_erased_before_keeps_no_other_from_being_erased,
     g14_a_request_whose_definition_is_not_registered_can_be_erased,
     g3_an_erasure_and_a_retry_never_make_a_second_effect,
 }
@@ -241,6 +242,28 @@ async fn g16_a_scope_is_erased_without_its_neighbours<S: TestDb>(db: S) {
         assert!(finished(theirs).replayed);
     }
     assert_eq!(app.provider.effects(), 7);
+}
+
+/// Of the former ones, more stand in front of it than one statement reads.
+async fn g16_what_was_erased_before_keeps_no_other_from_being_erased<S: TestDb>(db: S) {
+    let engine = engine(&db, &App::default());
+    for name in ["a", "z"] {
+        finished(engine.call(&scope(), &key(name), notify(Trouble::None)).await);
+    }
+    engine.erase(&scope(), &key("a")).await.unwrap();
+    let new_id = if is_postgres::<S>() { "gen_random_uuid()" } else { "randomblob(16)" };
+    let same = "definition, definition_version, phases, fingerprint, status, recovery_point, \
+        lease_token, attempts, advanced_at, created_at, expires_at, params, response_status";
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_keys (scope, idempotency_key, request_id, {same}) \
+         SELECT scope, concat('b', n), {new_id}, {same} FROM atomic_phases_keys, {} \
+         WHERE idempotency_key = 'a'",
+        numbers::<S>(2000)
+    ))
+    .await;
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (1, 0));
+    is_erased(engine.call(&scope(), &key("z"), notify(Trouble::None)).await);
 }
 
 async fn g14_a_request_whose_definition_is_not_registered_can_be_erased<S: TestDb>(db: S) {

@@ -61,3 +61,20 @@ async fn g15_g17_the_reaper_passes_over_dead_letters_a_page_at_a_time() {
     assert_eq!(reaper.run_once().await.unwrap(), 1);
     assert_eq!(sent("WHERE expires_at <= statement_timestamp()").len(), 1);
 }
+
+/// What a former erasure has erased stays for the rest of its retention, and may stand in front of what is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_g17_an_erasure_passes_over_tombstones_a_page_at_a_time() {
+    let _alone = alone().await;
+    let db = <Postgres as TestDb>::fresh().await;
+    fill(&db, "completed", "erased").await;
+    let engine = engine(&db.another().await, &App::default());
+    recorded::sent();
+    let erased = engine.erase_scope(&scope()).await.unwrap();
+    assert_eq!((erased.erased, erased.left), (1, 0));
+    let sent = sent("ORDER BY idempotency_key LIMIT");
+    let (counts, searches): (Vec<_>, Vec<_>) = sent.iter().partition(|sql| sql.contains("count("));
+    assert_eq!((searches.len(), counts.len()), (21, 3), "{sent:#?}");
+    let plan = plan_of(&db, searches[0], &["'tenant-1'", "''", "1000"]).await;
+    reads_a_page(&plan, "atomic_phases_keys_pkey");
+}

@@ -1,12 +1,13 @@
 //! The statements of erasure that both have, with owned values.
 
-use diesel::sql_types::{self, BigInt, Binary, Text};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Nullable, Text};
 use uuid::Uuid;
 
 use super::InMillis;
 use crate::key::Scope;
+use crate::store::due::page;
 use crate::store::statement::statement;
-use crate::store::{Seen, SettledKey};
+use crate::store::{Page, Seen, SettledKey};
 
 statement! {
     /// Whether the row is as an operator saw it, if one did.
@@ -38,18 +39,26 @@ statement! {
 }
 
 statement! {
-    /// A bounded part of a scope's settled keys, from one on.
-    KeysToErase in D: InMillis, rows (Text, Binary, Text),
+    /// A bounded part of a scope's keys, from one on, and whether each is to be erased. The index has no more than the key: a
+    /// condition would let a page read all rows that are not, for example those that are erased.
+    KeysToErase in D: InMillis, rows (Text, Binary, Text, Bool),
     { scope: String, after: String, limit: i64 },
-    "SELECT idempotency_key, request_id, definition FROM atomic_phases_keys \
-     WHERE scope = ", scope, " AND idempotency_key > ", after,
-    " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
+    "SELECT idempotency_key, request_id, definition, status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' \
+     FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    " ORDER BY idempotency_key LIMIT ", limit
 }
 
-pub(in crate::store) type SettledKeyRow = (String, Vec<u8>, String);
+pub(in crate::store) type SettledKeyRow = (String, Vec<u8>, String, bool);
 
-pub(in crate::store) fn settled_key((key, id, definition): SettledKeyRow) -> SettledKey {
-    SettledKey { key, request_id: Uuid::from_slice(&id).unwrap_or_default(), definition }
+pub(in crate::store) fn settled_keys(
+    rows: Vec<SettledKeyRow>,
+    limit: u32,
+) -> Page<SettledKey, String> {
+    let place = |(key, ..): &SettledKeyRow| key.clone();
+    page(rows, limit, place, |(key, id, definition, is_settled)| {
+        let request_id = Uuid::from_slice(&id).unwrap_or_default();
+        is_settled.then_some(SettledKey { key, request_id, definition })
+    })
 }
 
 impl KeysToErase {
@@ -60,10 +69,19 @@ impl KeysToErase {
 }
 
 statement! {
-    /// What a scope's erasure has left.
-    CountUnerased in D: InMillis, rows BigInt,
-    { scope: String },
-    "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
+    /// What a scope's erasure has left in a bounded part of its keys, from one on.
+    CountUnerased in D: InMillis, rows (BigInt, BigInt, Nullable<Text>),
+    { scope: String, after: String, limit: i64 },
+    "SELECT count(CASE WHEN fingerprint <> 'erased' THEN 1 END), count(*), max(idempotency_key) \
+     FROM (SELECT idempotency_key, fingerprint FROM atomic_phases_keys WHERE scope = ", scope,
+    " AND idempotency_key > ", after, " ORDER BY idempotency_key LIMIT ", limit, ") AS looked"
+}
+
+impl CountUnerased {
+    pub(in crate::store) fn of(scope: &Scope, after: &str, limit: u32) -> Self {
+        let scope = scope.as_str().to_owned();
+        Self { scope, after: after.to_owned(), limit: limit.into() }
+    }
 }
 
 statement! {

@@ -13,9 +13,29 @@ use super::round_trips::{read_jobs, read_keys, write_audit};
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::key::{IdempotencyKey, Scope};
+use crate::store::due::page;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, SettledKey, Status, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{
+    AdminStore, ERASED, Erase, Page, SettledKey, Status, StoreError, SurveyedJob, SurveyedRow,
+};
+
+impl Memory {
+    /// A part of a scope's keys, from one on.
+    async fn keys_behind(
+        &self,
+        doing: &'static str,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<KeyRecord>, StoreError> {
+        let mut keys = self.ask_again(doing, |session| read_keys(session).boxed()).await?;
+        keys.retain(|key| key.scope == scope.as_str() && key.idempotency_key.as_str() > after);
+        keys.sort_by(|one, other| one.idempotency_key.cmp(&other.idempotency_key));
+        keys.truncate(limit as usize);
+        Ok(keys)
+    }
+}
 
 impl AdminStore for Memory {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -63,30 +83,29 @@ impl AdminStore for Memory {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<SettledKey>, StoreError> {
-        let keys =
-            self.ask_again("search for settled keys", |session| read_keys(session).boxed()).await?;
-        let is_settled = |key: &KeyRecord| {
-            key.scope == scope.as_str()
-                && key.idempotency_key.as_str() > after
-                && (key.is(Status::Completed) || key.is(Status::DeadLetter))
-                && key.fingerprint != crate::store::ERASED
-        };
-        let mut settled: Vec<_> = keys.into_iter().filter(is_settled).collect();
-        settled.sort_by(|one, other| one.idempotency_key.cmp(&other.idempotency_key));
-        settled.truncate(limit as usize);
-        let row = |row: KeyRecord| SettledKey {
-            request_id: row.request_id.uuid(),
-            key: row.idempotency_key,
-            definition: row.definition,
-        };
-        Ok(settled.into_iter().map(row).collect())
+    ) -> Result<Page<SettledKey, String>, StoreError> {
+        let keys = self.keys_behind("search for settled keys", scope, after, limit).await?;
+        let place = |key: &KeyRecord| key.idempotency_key.clone();
+        Ok(page(keys, limit, place, |key| {
+            let is_settled = key.is(Status::Completed) || key.is(Status::DeadLetter);
+            (is_settled && key.fingerprint != ERASED).then(|| SettledKey {
+                request_id: key.request_id.uuid(),
+                key: key.idempotency_key,
+                definition: key.definition,
+            })
+        }))
     }
 
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
-        let keys = self.ask_again("count the keys", |session| read_keys(session).boxed()).await?;
-        let of_scope = keys.iter().filter(|key| key.scope == scope.as_str());
-        Ok(of_scope.filter(|key| key.fingerprint != crate::store::ERASED).count() as u64)
+    async fn count_unerased(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<(u64, Option<String>), StoreError> {
+        let keys = self.keys_behind("count the keys", scope, after, limit).await?;
+        let unerased = keys.iter().filter(|key| key.fingerprint != ERASED).count() as u64;
+        let last = keys.last().filter(|_| keys.len() >= limit as usize);
+        Ok((unerased, last.map(|key| key.idempotency_key.clone())))
     }
 
     async fn dead_jobs(&self) -> Result<u64, StoreError> {

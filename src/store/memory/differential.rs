@@ -350,7 +350,7 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
                     false => store.erase_between(scope, ("", key.as_str()), retention).await,
                 };
                 let erased = erased.unwrap();
-                let left = store.count_unerased(scope).await.unwrap();
+                let (left, _) = store.count_unerased(scope, "", 1000).await.unwrap();
                 write!(line, "erase {erased}, {left} left").unwrap();
             }
             18 => {

@@ -11,8 +11,9 @@ use super::tuple_rows::RowsAwaited;
 use super::{Mysql, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::number::to_u32;
+use crate::store::admin::{CountedRow, counted};
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{AdminStore, Erase, Page, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl Mysql {
     /// Erases the dead jobs of requests that were found.
@@ -83,18 +84,23 @@ impl AdminStore for Mysql {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<SettledKey>, StoreError> {
+    ) -> Result<Page<SettledKey, String>, StoreError> {
         let rows = ask_again!(self, "search for settled keys", |conn| {
             sql::KeysToErase::of(scope, after, limit).rows::<sql::SettledKeyRow>(conn)
         })?;
-        Ok(rows.into_iter().map(sql::settled_key).collect())
+        Ok(sql::settled_keys(rows, limit))
     }
 
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+    async fn count_unerased(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<(u64, Option<String>), StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountUnerased { scope: scope.as_str().to_owned() }.rows::<i64>(conn)
+            sql::CountUnerased::of(scope, after, limit).rows::<CountedRow>(conn)
         })?;
-        Ok(count(rows).into())
+        Ok(counted(rows, limit))
     }
 
     async fn erase_orphaned_jobs(

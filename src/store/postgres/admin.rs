@@ -8,9 +8,11 @@ use uuid::Uuid;
 use super::{LOCKED_WAIT, Pool, Postgres, ask_again, ask_within, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::number::to_u32;
+use crate::store::admin::{CountedRow, counted};
+use crate::store::due::page;
 use crate::store::patience::patiently;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{AdminStore, Erase, Page, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl<P: Pool> AdminStore for Postgres<P> {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -35,21 +37,29 @@ impl<P: Pool> AdminStore for Postgres<P> {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<SettledKey>, StoreError> {
-        type SettledRow = (String, Uuid, String);
+    ) -> Result<Page<SettledKey, String>, StoreError> {
+        type SettledRow = (String, Uuid, String, bool);
         let rows = ask_again!(self, "search for settled keys", |conn| {
             sql::KeysToErase { scope: scope.as_str(), after, limit: limit.into() }
                 .load::<SettledRow>(&mut conn)
         })?;
-        let settled = |(key, request_id, definition)| SettledKey { key, request_id, definition };
-        Ok(rows.into_iter().map(settled).collect())
+        let place = |(key, ..): &SettledRow| key.clone();
+        Ok(page(rows, limit, place, |(key, request_id, definition, is_settled)| {
+            is_settled.then_some(SettledKey { key, request_id, definition })
+        }))
     }
 
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
+    async fn count_unerased(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<(u64, Option<String>), StoreError> {
         let rows = ask_again!(self, "count the keys", |conn| {
-            sql::CountUnerased { scope: scope.as_str() }.load::<i64>(&mut conn)
+            sql::CountUnerased { scope: scope.as_str(), after, limit: limit.into() }
+                .load::<CountedRow>(&mut conn)
         })?;
-        Ok(count(rows).into())
+        Ok(counted(rows, limit))
     }
 
     async fn erase_orphaned_jobs(

@@ -8,9 +8,10 @@ use super::ops_statements::InsertAudit;
 use super::{Sqlite, statements as sql};
 use crate::key::{IdempotencyKey, Scope};
 use crate::number::to_u32;
+use crate::store::admin::{CountedRow, counted};
 use crate::store::in_millis::tuple_rows::BlockingRows;
 use crate::store::row::{SurveyRow, SurveyedJobRow, count, millis, surveyed, surveyed_jobs};
-use crate::store::{AdminStore, Erase, SettledKey, StoreError, SurveyedJob, SurveyedRow};
+use crate::store::{AdminStore, Erase, Page, SettledKey, StoreError, SurveyedJob, SurveyedRow};
 
 impl AdminStore for Sqlite {
     async fn erase_key(&self, erase: &Erase<'_>) -> Result<u32, StoreError> {
@@ -65,17 +66,23 @@ impl AdminStore for Sqlite {
         scope: &Scope,
         after: &str,
         limit: u32,
-    ) -> Result<Vec<SettledKey>, StoreError> {
+    ) -> Result<Page<SettledKey, String>, StoreError> {
         let look = sql::KeysToErase::of(scope, after, limit);
         let rows = self
             .run("search for settled keys", |conn| look.rows::<sql::SettledKeyRow>(conn))
             .await?;
-        Ok(rows.into_iter().map(sql::settled_key).collect())
+        Ok(sql::settled_keys(rows, limit))
     }
 
-    async fn count_unerased(&self, scope: &Scope) -> Result<u64, StoreError> {
-        let counting = sql::CountUnerased { scope: scope.as_str().to_owned() };
-        Ok(count(self.run("count the keys", |conn| counting.rows::<i64>(conn)).await?).into())
+    async fn count_unerased(
+        &self,
+        scope: &Scope,
+        after: &str,
+        limit: u32,
+    ) -> Result<(u64, Option<String>), StoreError> {
+        let counting = sql::CountUnerased::of(scope, after, limit);
+        let rows = self.run("count the keys", |conn| counting.rows::<CountedRow>(conn)).await?;
+        Ok(counted(rows, limit))
     }
 
     async fn erase_orphaned_jobs(

@@ -2,7 +2,7 @@
 
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{BigInt, Bool, Text, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text, Uuid as SqlUuid};
 
 use super::lease::NotLocked;
 use crate::store::statement::statement;
@@ -84,17 +84,20 @@ statement! {
 }
 
 statement! {
-    /// A bounded part of a scope's settled keys, from one on.
-    KeysToErase<'a> for Pg, rows (Text, SqlUuid, Text),
+    /// A bounded part of a scope's keys, from one on, and whether each is to be erased. The index has no more than the key: a
+    /// condition would let a page read all rows that are not, for example those that are erased.
+    KeysToErase<'a> for Pg, rows (Text, SqlUuid, Text, Bool),
     { scope: &'a str, after: &'a str, limit: i64 },
-    "SELECT idempotency_key, request_id, definition FROM atomic_phases_keys \
-     WHERE scope = ", scope, " AND idempotency_key > ", after,
-    " AND status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' ORDER BY idempotency_key LIMIT ", limit
+    "SELECT idempotency_key, request_id, definition, status IN ('completed', 'dead_letter') AND fingerprint <> 'erased' \
+     FROM atomic_phases_keys WHERE scope = ", scope, " AND idempotency_key > ", after,
+    " ORDER BY idempotency_key LIMIT ", limit
 }
 
 statement! {
-    /// What a scope's erasure has left.
-    CountUnerased<'a> for Pg, rows BigInt,
-    { scope: &'a str },
-    "SELECT count(*) FROM atomic_phases_keys WHERE fingerprint <> 'erased' AND scope = ", scope
+    /// What a scope's erasure has left in a bounded part of its keys, from one on.
+    CountUnerased<'a> for Pg, rows (BigInt, BigInt, Nullable<Text>),
+    { scope: &'a str, after: &'a str, limit: i64 },
+    "SELECT count(CASE WHEN fingerprint <> 'erased' THEN 1 END), count(*), max(idempotency_key) \
+     FROM (SELECT idempotency_key, fingerprint FROM atomic_phases_keys WHERE scope = ", scope,
+    " AND idempotency_key > ", after, " ORDER BY idempotency_key LIMIT ", limit, ") AS looked"
 }
