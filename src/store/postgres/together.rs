@@ -1,7 +1,8 @@
 //! [`Together`]: sends what many callers ask for at one moment as one statement.
 //!
 //! What comes while a statement is under way goes together with the next: nothing waits for company, and the
-//! busier the process, the fewer statements and commits each caller takes.
+//! busier the process, the fewer statements and commits each caller takes. Where the answer to one takes long, the next does
+//! not wait for it.
 //!
 //! Those of one runtime go together, by a task of that runtime: one that is blocked keeps those of no other.
 
@@ -9,15 +10,21 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::lock::lock;
 use crate::task::{self, UnlessEnded};
 
 /// How many go together at most: about as many as a worker has under way.
 const MAX_TOGETHER: usize = 128;
+
+/// For how long a statement keeps the next one from going. Its answer may be large, the line slow, or the connection dead, and
+/// none of that is of those that wait (G16): theirs goes on another connection.
+const KEEPS_NEXT: Duration = Duration::from_secs(1);
 
 pub(super) struct Together<Q, A>(Arc<Mutex<HashMap<runtime::Id, Waiting<Q, A>>>>);
 
@@ -49,7 +56,7 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
         send: impl Fn(Vec<Q>) -> F + Send + 'static,
     ) -> Option<A>
     where
-        F: Future<Output = Vec<Option<A>>> + Send,
+        F: Future<Output = Vec<Option<A>>> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
         let here = runtime::Handle::current().id();
@@ -80,14 +87,20 @@ impl<Q: Send + 'static, A: Send + 'static> Together<Q, A> {
     /// Sends for as long as any wait.
     async fn send_all<F>(self, here: runtime::Id, send: impl Fn(Vec<Q>) -> F)
     where
-        F: Future<Output = Vec<Option<A>>> + Send,
+        F: Future<Output = Vec<Option<A>>> + Send + 'static,
     {
         while let Some(next) = self.next(here) {
             let (asked, tell): (Vec<_>, Vec<_>) = next.into_iter().unzip();
-            for (tell, told) in tell.into_iter().zip(send(asked).await) {
-                if let Some(told) = told {
-                    let _ = tell.send(told);
+            let answer = send(asked);
+            let mut telling = boxed!(async move {
+                for (tell, told) in tell.into_iter().zip(answer.await) {
+                    if let Some(told) = told {
+                        let _ = tell.send(told);
+                    }
                 }
+            });
+            if timeout(KEEPS_NEXT, &mut telling).await.is_err() {
+                task::spawn(telling);
             }
         }
     }
@@ -112,6 +125,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use futures_util::future::{join, join_all};
+    use tokio::time::{Instant, sleep};
 
     type Sent = Arc<Mutex<Vec<Vec<u32>>>>;
 
@@ -124,6 +138,9 @@ mod tests {
             Box::pin(async move {
                 tokio::task::yield_now().await;
                 assert!(!asked.contains(&13), "asked for");
+                if asked.contains(&60) {
+                    sleep(Duration::from_secs(60)).await;
+                }
                 asked.into_iter().map(|number| (number != 7).then_some(2 * number)).collect()
             })
         }
@@ -150,6 +167,21 @@ mod tests {
         let both = join(together.ask(13, twice(&sent)), together.ask(2, twice(&sent))).await;
         assert_eq!(both, (None, None));
         assert_eq!(together.ask(3, twice(&sent)).await, Some(6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn g16_g17_a_statement_whose_answer_takes_long_keeps_no_other_waiting() {
+        let (together, sent) = (Together::new(), Sent::default());
+        let began = Instant::now();
+        let slow = together.ask(60, twice(&sent));
+        let other = async {
+            while sent.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            (together.ask(2, twice(&sent)).await, began.elapsed().as_secs())
+        };
+        assert_eq!(join(slow, other).await, (Some(120), (Some(4), 1)));
+        assert_eq!(*sent.lock().unwrap(), [vec![60], vec![2]]);
     }
 
     #[tokio::test]
