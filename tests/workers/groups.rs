@@ -1,8 +1,9 @@
-//! G10, G16: requests that one statement takes over together are taken over as if alone. PostgreSQL is the store
-//! that groups them.
+//! G10, G16: requests that one statement reads or takes over together are read and taken over as if alone. PostgreSQL is the
+//! store that groups them.
 
 use std::time::Duration;
 
+use crate::support::proxy::proxied;
 use crate::support::work::*;
 use crate::support::*;
 use atomic_phases::store::Postgres;
@@ -72,6 +73,41 @@ async fn g16_a_request_whose_row_is_locked_keeps_none_that_is_taken_over_with_it
     until(async || db.number(finished).await == 20).await;
     assert_eq!(app.provider.effects(), 20);
     workers.shutdown(Duration::from_secs(30)).await.unwrap();
+}
+
+/// Each of the large ones takes eight seconds to arrive, and all of them a minute. The store waits 15 seconds for an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_g17_a_small_request_waits_for_no_large_one_that_is_read_or_taken_over_with_it() {
+    const LARGE: usize = 8;
+    const BYTES: usize = 8 << 20;
+    const SOON: Duration = Duration::from_secs(7);
+    fn tenant(number: usize) -> Scope {
+        Scope::new(format!("tenant-{number}")).unwrap()
+    }
+    let (db, behind, proxy) = proxied().await;
+    let engine = engine(&behind, &App::default());
+    for number in 0..=LARGE {
+        engine.call(&tenant(number), &key("k"), book(20)).accept().await.unwrap();
+    }
+    // The same parameters, as JSON of this length. The last request is the small one.
+    db.sql(&format!(
+        "UPDATE atomic_phases_keys SET params = convert_to('{{\"amount\":20' || repeat(' ', {BYTES}) || '}}', 'UTF8') \
+         WHERE scope <> 'tenant-{LARGE}'"
+    ))
+    .await;
+    proxy.narrow(BYTES / 8);
+    let read = |number| {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.status(&tenant(number), &key("k")).await.unwrap() })
+    };
+    let mut reads: Vec<_> = (0..=LARGE).map(read).collect();
+    let small = tokio::time::timeout(SOON, reads.pop().unwrap()).await;
+    assert!(small.expect("it waits for the others").unwrap().is_some());
+    reads.iter().for_each(|read| read.abort());
+    let workers = engine.spawn_workers(config().concurrency(2 * LARGE)).unwrap();
+    let finished = "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed'";
+    until_within(SOON, async || db.number(finished).await == 1).await;
+    drop(workers);
 }
 
 /// An engine that two runtimes share, as the threads of a server do that each have one. One of them is blocked while it

@@ -10,13 +10,19 @@ use crate::store::row::millis;
 use crate::store::statement::statement;
 use crate::store::{Claim, Hold, Right, Status};
 
+/// What is read of many rows arrives as one answer: a row with a value of more than 64 KiB is passed over, and is asked for
+/// alone (G16). The server knows the length of a value that it keeps apart from its row without reading it.
+const IS_SMALL: &str = "greatest(octet_length(params), octet_length(context), octet_length(outputs), \
+    octet_length(resolution), octet_length(response_headers), octet_length(response_body)) <= 65536";
+
 statement! {
     /// Rows of keys, with their numbers counted from one. How many there are is kept from the planner, which
     /// would plan anew each time for as many as are at hand.
     ReadMany for Pg, rows (BigInt, RowSql), { scopes: Vec<String>, keys: Vec<String> },
     "SELECT given.number, k.* FROM unnest((SELECT ", scopes, "), (SELECT ", keys,
     ")) WITH ORDINALITY AS given (of_scope, of_key, number), LATERAL (SELECT ", [COLUMNS],
-    " FROM atomic_phases_keys WHERE scope = given.of_scope AND idempotency_key = given.of_key OFFSET 0) AS k"
+    " FROM atomic_phases_keys WHERE scope = given.of_scope AND idempotency_key = given.of_key AND ", [IS_SMALL],
+    " OFFSET 0) AS k"
 }
 
 impl ReadMany {
@@ -81,7 +87,7 @@ impl FreeClaim {
 
 statement! {
     /// [`TakeOver`](super::statements::TakeOver) of many free rows, each guarded as it is alone (G10). A row
-    /// that is locked is passed over. Of two that name one row, one wins.
+    /// that is locked is passed over, and one that is not small is not locked. Of two that name one row, one wins.
     TakeOverMany for Pg, rows (BigInt, RowSql),
     {
         scopes: Vec<String>, keys: Vec<String>, requests: Vec<Uuid>, tokens: Vec<i64>,
@@ -107,7 +113,7 @@ statement! {
      AND recovery_point = coalesce(given.stands_at, recovery_point) \
      AND (status <> 'in_progress' OR locked_until IS NULL OR locked_until <= clock.now) \
      AND EXISTS (SELECT 1 FROM atomic_phases_keys AS free WHERE free.scope = given.of_scope \
-     AND free.idempotency_key = given.of_key FOR NO KEY UPDATE SKIP LOCKED) RETURNING given.number, ", [COLUMNS]
+     AND free.idempotency_key = given.of_key AND ", [IS_SMALL], " FOR NO KEY UPDATE SKIP LOCKED) RETURNING given.number, ", [COLUMNS]
 }
 
 impl TakeOverMany {
