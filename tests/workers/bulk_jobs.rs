@@ -346,6 +346,34 @@ async fn g18_a_job_that_cannot_be_read_keeps_no_other_from_its_delivery<S: TestD
     assert!(log.is_in_order());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_whose_age_cannot_be_computed_is_delivered_with_the_others_on_postgres() {
+    a_job_of_any_age_is_delivered(Postgres::fresh().await, "'infinity'").await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g18_a_job_whose_age_cannot_be_computed_is_delivered_with_the_others_on_mariadb() {
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
+    a_job_of_any_age_is_delivered(db, "-9223372036854775807").await;
+}
+
+/// A person has written when it was staged.
+async fn a_job_of_any_age_is_delivered<S: TestDb>(db: S, staged_at: &str) {
+    stage(&db, "one", "job", 3).await;
+    let sql =
+        "UPDATE atomic_phases_staged_jobs SET staged_at = THEN WHERE idempotency_key = 'job-2'";
+    db.sql(&sql.replace("THEN", staged_at)).await;
+    let log = Log::default();
+    let engine = engine(&db, &App::default());
+    let workers = engine.spawn_workers(config().sink(log.clone())).unwrap();
+    until(async || db.number(LEFT).await == 0).await;
+    drop(workers);
+    assert_eq!(log.len(), 6);
+    assert!(log.0.lock().unwrap().iter().all(|job| job.attempt == 1));
+    assert!(log.is_in_order());
+}
+
 /// Only a row's own delivery waits for the row's lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_job_whose_row_is_locked_keeps_none_that_was_claimed_with_it_from_its_end() {

@@ -178,6 +178,37 @@ async fn a_locked_row_delays_no_other<S: LocksRows>(db: S) {
     assert_eq!(status(&engine, "locked").await.status, Status::Unknown, "once it is free");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_g17_a_lease_that_cannot_be_measured_keeps_no_other_from_its_end_on_postgres() {
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
+    a_strange_lease_delays_no_other(db, "'infinity'").await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_g17_a_lease_that_cannot_be_measured_keeps_no_other_from_its_end_on_mariadb() {
+    let db = <atomic_phases::store::Mysql as TestDb>::fresh().await;
+    a_strange_lease_delays_no_other(db, "-9223372036854775807").await;
+}
+
+/// A person has written a lease of which the server cannot compute what is left of it.
+async fn a_strange_lease_delays_no_other<S: TestDb>(db: S, lease: &str) {
+    let app = App::default();
+    let engine = engine(&db, &app);
+    // Both die young: one page of the full walk has both.
+    for name in ["strange", "orphan"] {
+        dies_in_its_call(&engine, name, book(20)).await;
+    }
+    db.let_leases_expire().await;
+    let sql =
+        "UPDATE atomic_phases_keys SET locked_until = LEASE WHERE idempotency_key = 'strange'";
+    db.sql(&sql.replace("LEASE", lease)).await;
+    let swept = Completer::new(&engine, config()).run_once().await.unwrap();
+    assert_eq!(swept.finished, 1, "{swept:?}");
+    assert_eq!(status(&engine, "orphan").await.status, Status::Completed);
+    assert_eq!(app.provider.effects(), 2);
+}
+
 #[cfg(feature = "simulation")]
 mod simulated {
     use super::*;

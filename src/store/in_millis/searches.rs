@@ -132,7 +132,9 @@ impl NotEntered {
 }
 
 statement! {
-    /// What is left of its lease; no row where it has moved on.
+    /// What is left of its lease; no row where it has moved on. From the greater of both times: where a difference is below its
+    /// least number, MySQL reports an error.
     StillHeld in D: InMillis, rows BigInt, { not_entered: NotEntered },
-    "SELECT ", (D::GREATEST), "(0, coalesce(locked_until, 0) - ", (D::CLOCK), ") FROM atomic_phases_keys WHERE ", not_entered
+    "SELECT ", (D::GREATEST), "(coalesce(locked_until, 0), ", (D::CLOCK), ") - ", (D::CLOCK), " FROM atomic_phases_keys WHERE ",
+    not_entered
 }

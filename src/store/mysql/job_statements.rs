@@ -75,7 +75,7 @@ statement! {
     /// A job that was claimed, by its new fencing token.
     ClaimedJob for Db, rows ClaimedSql, { claimed: Claimed },
     "SELECT idempotency_key, job_id, name, args, attempts, forgiven_attempts, ", [CLOCK],
-    " - staged_at, trace FROM atomic_phases_staged_jobs", {claimed}
+    " - GREATEST(staged_at, 0), trace FROM atomic_phases_staged_jobs", {claimed}
 }
 
 impl ClaimedJob {

@@ -23,7 +23,7 @@ statement! {
     " AND (expires_at, scope, idempotency_key) > (", expires_at, ", ", scope, ", ", key,
     ") ORDER BY expires_at, scope, idempotency_key LIMIT ", limit,
     ") SELECT expires_at, scope, idempotency_key, request_id, lease_token, \
-     GREATEST(0, coalesce(locked_until, 0) - ", [CLOCK], "), 0 FROM looked WHERE is_held \
+     GREATEST(coalesce(locked_until, 0), ", [CLOCK], ") - ", [CLOCK], ", 0 FROM looked WHERE is_held \
      UNION ALL SELECT * FROM (SELECT expires_at, scope, idempotency_key, request_id, lease_token, 0 AS lease, \
      1 AS is_the_last FROM looked WHERE (SELECT count(*) FROM looked) = ", limit,
     " ORDER BY expires_at DESC, scope DESC, idempotency_key DESC LIMIT 1) AS ends"

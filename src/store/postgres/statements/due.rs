@@ -115,9 +115,10 @@ impl<'a> Enrol<'a> {
     }
 }
 
-/// What is left of the lease of a row in progress, in milliseconds.
-const LEASE_LEFT: &str = "coalesce(extract(epoch FROM greatest(locked_until - statement_timestamp(), \
-    interval '0')) * 1000, 0)::bigint";
+/// What is left of the lease of a row in progress, in milliseconds. PostgreSQL subtracts no time from an `infinity` that was
+/// written by hand: its error would be that of the whole page.
+const LEASE_LEFT: &str = "(extract(epoch FROM least(greatest(locked_until, statement_timestamp()), \
+    timestamptz '9999-12-31 00:00:00+00') - statement_timestamp()) * 1000)::bigint";
 
 statement! {
     /// What is left of the lease of such a row that was not entered; no row where it has moved on.

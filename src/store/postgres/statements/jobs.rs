@@ -64,6 +64,10 @@ statement! {
     ") = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE], locked, " FOR SHARE SKIP LOCKED) AS locked)"
 }
 
+/// When a job was staged, as a time that can be subtracted. An error of one job's `infinity` would be that of all jobs that are
+/// claimed with it.
+const STAGED_AT: &str = "least(greatest(staged_at, 'epoch'), timestamptz '9999-12-31 00:00:00+00')";
+
 type JobSql = (Text, SqlUuid, Text, Binary, Integer, Integer, BigInt, Nullable<Binary>);
 
 statement! {
@@ -78,7 +82,7 @@ statement! {
      WHERE scope = ", scope, " AND request_id = ", request_id, " AND position = ", position,
     " AND attempts = ", attempts, " AND run_after <= (SELECT clock_timestamp()) AND ", {is_next},
     " RETURNING idempotency_key, job_id, name, args, attempts, forgiven_attempts, \
-     (extract(epoch FROM (SELECT clock_timestamp()) - staged_at) * 1000)::bigint, trace"
+     (extract(epoch FROM (SELECT clock_timestamp()) - ", [STAGED_AT], ") * 1000)::bigint, trace"
 }
 
 impl<'a> ClaimJob<'a> {
@@ -146,7 +150,7 @@ statement! {
     "j.scope) = (SELECT count(*) FROM (SELECT", [DEAD_BEFORE],
     "j.scope FOR SHARE SKIP LOCKED) AS locked) RETURNING given.number, j.idempotency_key, j.job_id, j.name, \
      j.args, j.attempts, j.forgiven_attempts, \
-     (extract(epoch FROM clock.now - j.staged_at) * 1000)::bigint, j.trace"
+     (extract(epoch FROM clock.now - ", [STAGED_AT], ") * 1000)::bigint, j.trace"
 }
 
 impl ClaimJobs {
