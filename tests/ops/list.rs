@@ -141,6 +141,23 @@ async fn cast<S: TestDb + OperatorStore>(engine: &TestEngine<S>) {
     finish(engine, "finished").await;
 }
 
+/// A person has written it into two rows, on PostgreSQL.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_time_that_is_infinity_hides_no_other_row_of_a_list() {
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
+    let engine = engine(&db, &App::default());
+    cast(&engine).await;
+    set(&engine, "unknown-1", "waiting_since = 'infinity'").await;
+    set(&engine, "due", "run_after = 'infinity', created_at = '-infinity'").await;
+    assert_eq!(all(&engine, Filter::new()).await.len(), 8);
+    assert_eq!(all(&engine, Filter::new().states([State::Unknown])).await.len(), 2);
+    let backs_off = all(&engine, Filter::new().states([State::BackingOff])).await;
+    let last = backs_off.last().unwrap();
+    assert_eq!((backs_off.len(), last.request_id), (2, id_of(&engine, "due").await));
+    assert_eq!(admin(&engine).why(last.request_id).await.unwrap().held_by, HeldBy::BackOff);
+    assert_eq!(admin(&engine).counts().await.unwrap().unknown.number, 2);
+}
+
 /// All pages of a list; in pages of one and of two rows it is the same list, and no page is empty.
 async fn all<S: TestDb + OperatorStore>(engine: &TestEngine<S>, filter: Filter) -> Vec<Summary> {
     let whole = in_pages(engine, &filter, 100).await;

@@ -318,6 +318,21 @@ async fn g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconcilia
     assert_eq!((asked().await, asked().await), ((1, 0), (0, 1)), "it counts from here on");
 }
 
+/// A person has written when it ends, on PostgreSQL: a process that starts reads it, and begins all other phases.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_pause_until_infinity_is_one_that_an_operator_ends() {
+    let db = <atomic_phases::store::Postgres as TestDb>::fresh().await;
+    paused(&engine(&db, &App::default()), BOOK).await;
+    db.sql("UPDATE atomic_phases_pauses SET ends_at = 'infinity'").await;
+    let engine = engine(&db.another().await, &App::default());
+    assert!(is_held(engine.call(&scope(), &key("k"), book(20)).await));
+    finished(engine.call(&scope(), &key("n"), notify(Trouble::None)).await);
+    let ops = admin(&engine);
+    unpause(&ops, BOOK).await;
+    assert!(ops.pauses().await.unwrap().is_empty());
+}
+
 /// A process that was never able to read the pauses begins no foreign phase, and its answer says why: the attempts do not
 /// count, and the first read ends it. (`tests/log_redaction.rs` reads the log.)
 #[cfg(feature = "sqlite")]

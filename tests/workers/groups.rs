@@ -110,6 +110,25 @@ async fn g16_g17_a_small_request_waits_for_no_large_one_that_is_read_or_taken_ov
     drop(workers);
 }
 
+/// A person has written that its key is to be kept, and PostgreSQL has a time for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_key_is_kept_until_infinity_is_run_with_the_others_and_replayed() {
+    let db = Postgres::fresh().await;
+    let engine = engine(&db, &App::default());
+    for number in 0..3 {
+        engine.call(&tenant(number), &key("k"), book(20)).accept().await.unwrap();
+    }
+    let kept = "expires_at = 'infinity'";
+    db.sql(&format!("UPDATE atomic_phases_keys SET {kept} WHERE scope = 'tenant-1'")).await;
+    let swept = Completer::new(&engine, config()).run_once().await.unwrap();
+    assert_eq!(swept.finished, 3, "{swept:?}");
+    let once =
+        "SELECT count(*) FROM atomic_phases_keys WHERE status = 'completed' AND attempts = 1";
+    assert_eq!(db.number(once).await, 3);
+    assert_eq!(db.number(&format!("{once} AND {kept}")).await, 1);
+    assert!(finished(engine.call(&tenant(1), &key("k"), book(20)).await).replayed);
+}
+
 /// An engine that two runtimes share, as the threads of a server do that each have one. One of them is blocked while it
 /// reads a row: the other one, whose reads would go together with it, reads all the same.
 #[tokio::test(flavor = "multi_thread")]

@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
-use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz};
+use diesel::sql_types::{self, BigInt, Integer, Nullable, Text};
 use uuid::Uuid;
 
 use super::ops_statements::Allowed;
+use super::timestamptz::Timestamptz;
 use crate::store::census::sql::{DEAD, DUE, GROUPED, STAGED, WAITING};
 use crate::store::operators::ScopeLimits;
 use crate::store::statement::statement;

@@ -12,6 +12,7 @@
 //! | `transaction`, `statement`, `pipelined`, `single_statement` | a phase's transaction: an open one, what a phase hands over, in one round trip, in one statement |
 //! | `numbered` | how a statement of the engine's is sent whose text depends on what it holds |
 //! | `statements`, `commit_statements`, `group_statements`, `ops_statements`, `ops_bulk`, `ops_nodes`, `census` | the SQL, and what it returns |
+//! | `timestamptz` | the times of the tables, `infinity` too |
 //! | `error` | what an error says for certain, and what it leaves open |
 
 mod admin;
@@ -42,6 +43,7 @@ mod statement;
 mod statements;
 mod store;
 mod time_limit;
+mod timestamptz;
 mod together;
 mod transaction;
 mod twin;

@@ -2,10 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
-use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{self, BigInt, Integer, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use super::ops_statements::InsertAudit;
+use super::timestamptz::Timestamptz;
 use crate::store::bulk::{NewBulk, limits_text};
 use crate::store::statement::statement;
 

@@ -1,9 +1,10 @@
 //! The statements about the processes that announce themselves.
 
 use diesel::pg::Pg;
-use diesel::sql_types::{self, Bool, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{self, Bool, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
+use super::timestamptz::Timestamptz;
 use crate::store::nodes::NodeEntry;
 use crate::store::statement::statement;
 

@@ -5,13 +5,12 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{
-    self, BigInt, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid,
-};
+use diesel::sql_types::{self, BigInt, Bool, Integer, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use super::commit_statements::Write;
 use super::statements::{COLUMNS, ERASE, ERASED_JOBS, NotLocked, RowSql, SETTLED};
+use super::timestamptz::Timestamptz;
 use crate::store::EraseAct;
 use crate::store::audit::{AuditEntry, AuditSearch};
 use crate::store::operators::{LATE_MS, ListPlace, ListRequests, ScopeLimits, Walk};

@@ -4,13 +4,14 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Integer, Nullable, Timestamptz};
+use diesel::sql_types::{Integer, Nullable};
 
 use super::super::error::Mark;
 use super::super::numbered::{Shape, Shaped, shaped};
 use super::super::session::{
     JOBS, KnownSql, NUMBER, OURS, SET_UP, WAIT_AS_BEFORE, WAIT_BRIEFLY, WAIT_BRIEFLY_ALONE,
 };
+use super::super::timestamptz::Timestamptz;
 use super::phase_writes::PhaseWrites;
 use super::row::BornRow;
 use super::{Committed, ONE_ROW_OF, push_left_open};

@@ -5,9 +5,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
+use super::super::timestamptz::Timestamptz;
 use super::lease::{Held, NotLocked};
 use crate::store::HeldKey;
 use crate::store::row::millis;

@@ -5,11 +5,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{
-    BigInt, Binary, Bool, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid,
-};
+use diesel::sql_types::{BigInt, Binary, Bool, Integer, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
+use super::super::timestamptz::Timestamptz;
 use crate::store::JobAt;
 use crate::store::row::millis;
 use crate::store::statement::statement;

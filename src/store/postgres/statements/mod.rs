@@ -19,14 +19,14 @@ use chrono::{DateTime, Utc};
 use diesel::pg::Pg;
 use diesel::pg::data_types::PgInterval;
 use diesel::sql_types::{
-    Array, BigInt, Binary, Bool, Integer, Interval, Nullable, SmallInt, Text, Timestamptz,
-    Uuid as SqlUuid,
+    Array, BigInt, Binary, Bool, Integer, Interval, Nullable, SmallInt, Text, Uuid as SqlUuid,
 };
 use uuid::Uuid;
 
 pub(super) use self::{
     due::*, erasure::*, job_survey::*, jobs::*, lease::*, rows::*, transaction::*,
 };
+use super::timestamptz::Timestamptz;
 use crate::store::statement::Bind;
 
 macro_rules! bind {

@@ -2,11 +2,10 @@
 
 use diesel::pg::Pg;
 use diesel::sql_types;
-use diesel::sql_types::{
-    BigInt, Binary, Integer, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid,
-};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, SmallInt, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
+use super::super::timestamptz::Timestamptz;
 use crate::store::statement::statement;
 
 /// The columns of a [`Row`]. What a run needs stays behind where the row is completed.

@@ -2,9 +2,10 @@
 
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{Bool, Integer, Text, Timestamptz};
+use diesel::sql_types::{Bool, Integer, Text};
 use diesel::{QueryResult, sql_types};
 
+use super::super::timestamptz::Timestamptz;
 use crate::definition::Isolation;
 use crate::store::statement::statement;
 
