@@ -36,6 +36,9 @@ impl<S: OperatorStore> Ops<S> {
     /// the actor who gave it, and actors with [`Permissions::REVEAL`], get this answer. For others the repetition is refused
     /// without being compared, so that it confirms no guess of a stored value.
     ///
+    /// The audit row has the attempt that a resolution *not executed* names, and the SHA-256 and the length of an output or of
+    /// a reply's body, as they were given; also that of a refusal.
+    ///
     /// # Errors
     /// [`OpsError::MovedOn`] if the row has changed since the actor saw it; [`OpsError::Resolve`] if the
     /// resolution is refused.
@@ -47,9 +50,14 @@ impl<S: OperatorStore> Ops<S> {
         reason: &str,
     ) -> Result<Resolved, OpsError> {
         let (act, after) = resolution.act();
-        let mut entry = self.begin(Permissions::ACT, act, Some(request_id), reason).await?;
-        // A text that cannot be the name of a phase is refused, and is not kept in the audit either.
-        entry.phase = resolution.phase().filter(|phase| is_name(phase)).map(str::to_owned);
+        let entry = AuditEntry {
+            // A text that cannot be the name of a phase is refused, and is not kept in the audit either.
+            phase: resolution.phase().filter(|phase| is_name(phase)).map(str::to_owned),
+            attempt: resolution.attempt(),
+            value: resolution.value_digest(),
+            ..self.reasoned(act, Some(request_id), reason)?
+        };
+        let mut entry = self.permitted(Permissions::ACT, entry).await?;
         let resolved = self.try_resolve(version, &resolution, after, &mut entry).await;
         self.settle(entry, resolved).await
     }
@@ -260,14 +268,32 @@ impl<S: OperatorStore> Ops<S> {
         request_id: Option<Uuid>,
         reason: &str,
     ) -> Result<AuditEntry, OpsError> {
+        let entry = self.reasoned(act, request_id, reason)?;
+        self.permitted(needs, entry).await
+    }
+
+    /// The audit row of an act, if its reason can be kept.
+    fn reasoned(
+        &self,
+        act: &'static str,
+        request_id: Option<Uuid>,
+        reason: &str,
+    ) -> Result<AuditEntry, OpsError> {
         let reason = reason.trim();
         let is_bad = reason.is_empty()
             || reason.chars().count() > MAX_REASON
             || reason.contains(char::is_control);
-        if is_bad {
-            return Err(OpsError::BadReason);
+        match is_bad {
+            true => Err(OpsError::BadReason),
+            false => Ok(self.entry(act, request_id, reason)),
         }
-        let entry = self.entry(act, request_id, reason);
+    }
+
+    async fn permitted(
+        &self,
+        needs: Permissions,
+        entry: AuditEntry,
+    ) -> Result<AuditEntry, OpsError> {
         match self.actor.permissions().contain(needs) {
             true => Ok(entry),
             false => Err(self.refused(entry, OpsError::NotAllowed { needs }).await),
@@ -295,6 +321,8 @@ impl<S: OperatorStore> Ops<S> {
             definition: None,
             version: None,
             phase: None,
+            attempt: None,
+            value: None,
             before: None,
             after: None,
         }

@@ -130,7 +130,7 @@ impl Permissions {
     pub const NONE: Self = Self(0);
     /// Lists, states, reasons and times; no key, no scope and no value.
     pub const READ: Self = Self(1);
-    /// The key, the scope and the stored values of a request. Each reveal is audited.
+    /// The key, the scope and the stored values of a request, and the hashes of values in the audit. Each reveal is audited.
     pub const REVEAL: Self = Self(2);
     /// To resolve and retry requests, and to retry and discard jobs.
     pub const ACT: Self = Self(4);

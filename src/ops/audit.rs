@@ -3,9 +3,9 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::OpsError;
 use super::actor::is_name;
-use crate::key::ShortHash;
+use super::{OpsError, Permissions};
+use crate::key::{ShortHash, hex};
 use crate::store::audit::{AuditSearch, Audited};
 
 /// Each act that has a row in the audit.
@@ -129,6 +129,14 @@ pub struct AuditRecord {
     /// Definition and phase: of a pause, which is of every version; or of the call that a `resolve.executed` or
     /// `resolve.not_executed` is about.
     pub phase: Option<(String, String)>,
+    /// The attempt whose call had no effect: what a `resolve.not_executed` named.
+    pub attempt: Option<u32>,
+    /// The SHA-256, in hex, of the value that the operator gave: of the output of a `resolve.executed`, as the JSON that was
+    /// given, or of the body of the reply of a `resolve.finish`. A short value can be guessed from it: for actors with
+    /// [`Permissions::REVEAL`].
+    pub value_sha256: Option<String>,
+    /// The length of that value, in bytes.
+    pub value_bytes: Option<u64>,
     /// The request's status before. Of a phase that is paused or whose pause ends: `runs`, `paused`, or `paused until` and
     /// a time (RFC 3339).
     pub before: Option<String>,
@@ -136,8 +144,10 @@ pub struct AuditRecord {
     pub after: Option<String>,
 }
 
-impl From<Audited> for AuditRecord {
-    fn from(row: Audited) -> Self {
+impl AuditRecord {
+    /// As an actor with these permissions sees it.
+    pub(super) fn seen_with(permissions: Permissions, row: Audited) -> Self {
+        let hashed = row.value.filter(|_| permissions.contain(Permissions::REVEAL));
         Self {
             at: row.at,
             id: row.id,
@@ -152,6 +162,9 @@ impl From<Audited> for AuditRecord {
             bulk_id: row.bulk_id,
             definition: row.definition.clone().zip(row.version),
             phase: row.definition.zip(row.phase),
+            attempt: row.attempt,
+            value_sha256: hashed.map(|value| hex(&value.sha256)),
+            value_bytes: row.value.map(|value| value.bytes),
             before: row.before,
             after: row.after,
         }

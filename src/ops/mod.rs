@@ -470,7 +470,8 @@ impl<S: OperatorStore> Ops<S> {
         let until = self.until(List::Audit(search.request_id), before).await?;
         let found = self.store.audit_before(limits, search, before, limit + 1).await?;
         let page = page(&until, Goes::Down, before, limit, found, |row| (row.at, row.id));
-        Ok(page.map(AuditRecord::from))
+        let permissions = self.actor.permissions();
+        Ok(page.map(|row| AuditRecord::seen_with(permissions, row)))
     }
 
     /// The database's time. A statement at most once an hour, on a connection of the operators': in between, this

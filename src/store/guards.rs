@@ -441,6 +441,8 @@ pub(super) async fn retry_dead_jobs<S: OperatorStore>(store: &S) -> usize {
             definition: None,
             version: None,
             phase: None,
+            attempt: None,
+            value: None,
             before: None,
             after: None,
         };

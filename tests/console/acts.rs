@@ -72,6 +72,15 @@ async fn g1_g2_each_act_is_reviewed_done_and_audited<S: TestDb + OperatorStore>(
         desk.get("audit").await.is(200).has(audited).has("notified");
     }
     assert_eq!(app.provider.effects(), effects, "no act makes a call");
+    // Of a value its length, and its hash for those who may see values.
+    desk.get("audit").await.is(200).has(" attempt 1");
+    let id = id_of(&engine, "finish-text").await;
+    let hash = sha256("two\nlines");
+    for path in ["audit", &format!("requests/{id}")] {
+        desk.get(path).await.is(200).has("value of 9 bytes, SHA-256 ").has(&hash);
+        let asked = desk.ask(reqwest::Method::GET, desk.url(path)).header("x-may", "responder");
+        desk.send(asked).await.is(200).has("value of 9 bytes").has_not("SHA-256");
+    }
     let status = engine.status(&scope(), &key("finish-text")).await.unwrap().unwrap();
     assert_eq!(status.reply.unwrap().bytes(), b"two\nlines");
     let status = engine.status(&scope(), &key("finish")).await.unwrap().unwrap().reply.unwrap();

@@ -2,6 +2,7 @@
 
 use atomic_phases::Outcome;
 use atomic_phases::ops::{Actor, OperatorStore, Ops, PauseView, Permissions, Scopes};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::support::work::dies_in_its_call;
@@ -13,6 +14,11 @@ pub fn actor(permissions: Permissions) -> Actor {
 
 pub fn admin<S: TestDb + OperatorStore>(engine: &TestEngine<S>) -> Ops<S> {
     engine.ops(actor(Permissions::admin()))
+}
+
+/// In hex.
+pub fn sha256(value: &str) -> String {
+    Sha256::digest(value).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The id of the request under this key.

@@ -9,6 +9,7 @@ pub mod cast;
 mod census;
 mod cut_off;
 mod events;
+mod given;
 mod later_build;
 mod list;
 #[cfg(feature = "mysql")]

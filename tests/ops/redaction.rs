@@ -178,6 +178,8 @@ async fn g19_the_audit_holds_no_key_and_no_value<S: TestDb + OperatorStore>(db: 
         "refused_because",
         "reason",
         "definition",
+        "phase",
+        "value_sha256",
         "status_before",
         "status_after",
     ];

@@ -24,7 +24,7 @@ fn without_code<S: TestDb + OperatorStore>(db: &S) -> Ops<S> {
 }
 
 /// An envelope that is JSON itself.
-struct Envelope;
+pub(super) struct Envelope;
 
 const HEAD: &str = "{\"sealed\":\"";
 

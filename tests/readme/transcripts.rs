@@ -13,7 +13,7 @@ enum Shown {
 use Shown::{By, Not};
 
 /// A page, the language of its blocks, how many of them there are, and what shows that these are right.
-const BLOCKS: [(&str, &str, usize, Shown); 21] = [
+const BLOCKS: [(&str, &str, usize, Shown); 22] = [
     ("README.md", "sh", 1, By(".ci/packages")),
     ("README.md", "toml", 1, By("tests/readme/mod.rs")),
     ("docs/changing-a-request.md", "toml", 1, By("tests/compat/files.rs")),
@@ -42,6 +42,7 @@ const BLOCKS: [(&str, &str, usize, Shown); 21] = [
     ("docs/console.md", "sh", 4, By("cli/tests/runbooks.rs")),
     ("docs/failover.md", "text", 1, Not("results of a long run, with the command that repeats it")),
     ("docs/metrics.md", "yaml", 1, By(HERE)),
+    ("docs/operating.md", "sh", 1, By("tests/ops/given.rs")),
     ("docs/operating.md", "text", 2, By("cli/tests/operate/pages.rs")),
     ("docs/operating.md", "toml", 1, By("cli/tests/operate/pages.rs")),
     ("docs/partitioning.md", "sql", 2, By("tests/workers/partitions.rs")),

@@ -24,7 +24,7 @@ const LIST: [Column; 8] = [
     ("NEXT", |row, now| time(&row["next_at"], now)),
 ];
 
-const AUDIT: [Column; 7] = [
+const AUDIT: [Column; 8] = [
     ("WHEN", |row, now| past(&row["at"], now)),
     ("WHO", |row, _| text(&row["actor"])),
     ("ACT", |row, _| text(&row["act"])),
@@ -32,6 +32,7 @@ const AUDIT: [Column; 7] = [
     ("REQUEST", |row, _| text(&row["request"])),
     ("REASON", |row, _| text(&row["reason"])),
     ("REFUSED BECAUSE", |row, _| text(&row["refused_because"])),
+    ("GIVEN", |row, _| given(row).unwrap_or_else(|| text(&Value::Null))),
 ];
 
 fn definition(row: &Value) -> String {
@@ -298,12 +299,11 @@ fn details(shown: &Value, now: Now) -> String {
         }),
         ("", |event, _| match &event["act"] {
             Value::Null => of_attempt(event),
-            act => format!(
-                "{} by {}: {}",
-                text(&act["outcome"]),
-                text(&act["actor"]),
-                text(&act["reason"])
-            ),
+            act => {
+                let given = given(act).map_or_else(String::new, |given| format!(" ({given})"));
+                let (outcome, actor) = (text(&act["outcome"]), text(&act["actor"]));
+                format!("{outcome} by {actor}{given}: {}", text(&act["reason"]))
+            }
         }),
     ];
     out.push('\n');
@@ -324,6 +324,19 @@ fn details(shown: &Value, now: Now) -> String {
         out.push_str(&table(&jobs, &JOBS, now));
     }
     out
+}
+
+/// What a resolution names or gives: an attempt; or the length of a value, and its hash for those who may see values.
+fn given(act: &Value) -> Option<String> {
+    let [attempt, bytes, sha256] = ["attempt", "value_bytes", "value_sha256"].map(|name| {
+        let value = &act[name];
+        (!value.is_null()).then(|| text(value))
+    });
+    let value = bytes.map(|bytes| match sha256 {
+        Some(sha256) => format!("{bytes} bytes, SHA-256 {sha256}"),
+        None => format!("{bytes} bytes"),
+    });
+    attempt.map(|attempt| format!("attempt {attempt}")).or(value)
 }
 
 /// How far the request has come with a phase, in the console's words.

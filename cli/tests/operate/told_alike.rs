@@ -148,6 +148,12 @@ fn finishes_and_erases(run: &Run, unknown: &str, seen: &str) {
         seen,
     ];
     assert_eq!(run.told(&finish), (0, format!("{unknown} applied\n")));
+    // The reply's body, and how long it is: the operator may see values.
+    let given = "7 bytes, SHA-256 c9616cb59d02c9ee41e1bd3f02c60ee7ca83b44ecf5719ced43f1a14e0391ed9";
+    let (_, told) = run.told(&["audit", "--request", unknown, "--act", "resolve.finish"]);
+    assert!(told.trim_end().ends_with(given), "{told}");
+    let (_, told) = run.told(&["show", unknown]);
+    assert!(told.contains(&format!("applied by ada ({given}): ticket 7\n")), "{told}");
     // Another operator has read it, too, before it was finished.
     let erase = ["erase", unknown, "--yes", "--reason", "asked by its owner", "--version", seen];
     let (code, told) = run.told(&erase);

@@ -239,6 +239,9 @@ pub(super) fn act(record: &AuditRecord) -> Value {
         "definition": definition,
         "definition_version": version,
         "phase": phase.map(|(_, phase)| phase),
+        "attempt": record.attempt,
+        "value_sha256": record.value_sha256,
+        "value_bytes": record.value_bytes,
         "before": record.before,
         "after": record.after,
     })

@@ -137,6 +137,7 @@ fn acts(frame: &Frame, rows: &[AuditRecord]) -> Markup {
                     code { (short(*id)) }
                 }
                 @if let Some((_, phase)) = &row.phase { " " code { (bdi(phase)) } }
+                (given(row))
                 @if let Some(id) = row.bulk_id {
                     " " a href=(frame.to(format_args!("bulk/{id}"))) { "in bulk" }
                 }
@@ -177,6 +178,19 @@ pub(super) fn outcome(row: &AuditRecord) -> Markup {
     html! {
         span class=(class) { (bdi(&row.outcome)) }
         @if let Some(because) = &row.refused_because { span.reason { " " (bdi(because)) } }
+    }
+}
+
+/// What a resolution names or gives: an attempt; or the length of a value, and its hash for those who may see values.
+pub(super) fn given(row: &AuditRecord) -> Markup {
+    html! {
+        @if let Some(attempt) = row.attempt { " attempt " (attempt) }
+        @if let Some(bytes) = row.value_bytes {
+            span.reason {
+                " value of " (bytes) " bytes"
+                @if let Some(sha256) = &row.value_sha256 { ", SHA-256 " code { (sha256) } }
+            }
+        }
     }
 }
 

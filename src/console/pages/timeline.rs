@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::audit::outcome;
+use super::audit::{given, outcome};
 use super::format::{bdi, exact};
 use crate::ops::{Event, EventKind, Happened};
 
@@ -24,7 +24,7 @@ pub(super) fn happened(one: &Happened) -> Markup {
                 }
                 Event::Staged { job } => { "staged the job " code { (bdi(job)) } }
                 Event::Acted(act) => {
-                    strong { (bdi(&act.actor)) } " " (bdi(&act.act)) " " (outcome(act))
+                    strong { (bdi(&act.actor)) } " " (bdi(&act.act)) " " (outcome(act)) (given(act))
                     span.reason { " “" (bdi(&act.reason)) "”" }
                 }
             }

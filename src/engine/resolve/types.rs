@@ -13,6 +13,7 @@ use crate::engine::StrandedBecause;
 use crate::engine::outcome::CallError;
 use crate::phase::Reply;
 use crate::roundtrip;
+use crate::store::audit::ValueDigest;
 use crate::store::{Status, StoreError};
 
 /// What a webhook or an operator knows about a request whose outcome is unknown, or about a dead letter.
@@ -87,6 +88,25 @@ impl Resolution {
     /// The phase whose call it is about; `None` where it is about the whole request.
     pub(crate) fn phase(&self) -> Option<&str> {
         self.kind.phase()
+    }
+
+    /// The attempt whose call had no effect.
+    pub(crate) fn attempt(&self) -> Option<u32> {
+        match self.kind {
+            ResolutionKind::NotExecuted { attempt, .. } => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// Of the output as it was given, before a codec encodes it, or of the reply's body.
+    pub(crate) fn value_digest(&self) -> Option<ValueDigest> {
+        match &self.kind {
+            ResolutionKind::Executed { output, .. } => {
+                Some(ValueDigest::of(output.get().as_bytes()))
+            }
+            ResolutionKind::Finish(reply) => Some(ValueDigest::of(reply.bytes())),
+            ResolutionKind::NotExecuted { .. } | ResolutionKind::Retry => None,
+        }
     }
 
     /// Whether it has a value, an output or a reply, that can be compared with a stored one.

@@ -20,12 +20,14 @@ statement! {
         job_id: Option<Vec<u8>>, bulk_id: Option<Vec<u8>>, definition: Option<String>,
         version: Option<i64>,
         phase: Option<String>, before: Option<String>, after: Option<String>,
+        attempt: Option<i64>, value_sha256: Option<Vec<u8>>, value_bytes: Option<i64>,
     },
     "INSERT INTO atomic_phases_audit (at, id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after) VALUES (", (D::NOW), ", ", id,
+     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after, attempt, \
+     value_sha256, value_bytes) VALUES (", (D::NOW), ", ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
     request_id, ", ", job_id, ", ", bulk_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
-    after, ")"
+    after, ", ", attempt, ", ", value_sha256, ", ", value_bytes, ")"
 }
 
 impl InsertAudit {
@@ -47,6 +49,9 @@ impl InsertAudit {
             phase: entry.phase.clone(),
             before: entry.before.clone(),
             after: entry.after.clone(),
+            attempt: entry.attempt.map(|attempt| attempt.cast_signed().into()),
+            value_sha256: entry.value.map(|value| value.sha256.to_vec()),
+            value_bytes: entry.value.map(|value| value.bytes.cast_signed()),
         }
     }
 }
@@ -55,26 +60,53 @@ type AuditSql = (
     (BigInt, Binary, Text, Text),
     (Text, Nullable<Text>, Text),
     (Nullable<Text>, Nullable<Binary>, Nullable<Binary>, Nullable<Binary>),
-    (Nullable<Text>, Nullable<BigInt>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
+    (
+        Nullable<Text>,
+        Nullable<BigInt>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<BigInt>,
+        Nullable<Binary>,
+        Nullable<BigInt>,
+    ),
 );
 
 pub(in crate::store) type StoredAudit = (
     (i64, Vec<u8>, String, String),
     (String, Option<String>, String),
     (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>),
-    (Option<String>, Option<i64>, Option<String>, Option<String>, Option<String>),
+    (
+        Option<String>,
+        Option<i64>,
+        Option<String>,
+        Option<String>,
+        Option<String>,
+        Option<i64>,
+        Option<Vec<u8>>,
+        Option<i64>,
+    ),
 );
 
 pub(in crate::store) fn audit(row: StoredAudit) -> Option<AuditRow> {
     let ((at, id, actor, act), said, (scope, request_id, job_id, bulk_id), what) = row;
     let uuid = |id: Option<Vec<u8>>| id.and_then(|id| Uuid::from_slice(&id).ok());
-    let (definition, version, phase, before, after) = what;
-    let version = version.and_then(|version| i32::try_from(version).ok());
+    let integer = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
+    let (definition, version, phase, before, after, attempt, value_sha256, value_bytes) = what;
     Some((
         (DateTime::from_timestamp_millis(at)?, Uuid::from_slice(&id).ok()?, actor, act),
         said,
         (scope, uuid(request_id), uuid(job_id), uuid(bulk_id)),
-        (definition, version, phase, before, after),
+        (
+            definition,
+            integer(version),
+            phase,
+            before,
+            after,
+            integer(attempt),
+            value_sha256,
+            value_bytes,
+        ),
     ))
 }
 
@@ -123,7 +155,8 @@ statement! {
         acts: Option<String>, limit: i64,
     },
     "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, job_id, bulk_id, \
-     definition, definition_version, phase, status_before, status_after FROM (SELECT *", from,
+     definition, definition_version, phase, status_before, status_after, attempt, value_sha256, value_bytes \
+     FROM (SELECT *", from,
     " LIMIT 10000) AS looked WHERE (", only,
     " IS NULL OR ", (D::AMONG[0]), "coalesce(scope, '')", (D::AMONG[1]), only, (D::AMONG[2]),
     ") AND substr(coalesce(scope, ''), 1, length(", prefix, ")) = ", prefix,

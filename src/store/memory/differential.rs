@@ -12,7 +12,7 @@ use crate::definition::Isolation;
 use crate::job::StagedJob;
 use crate::key::{IdempotencyKey, Scope};
 use crate::simulation::Chance;
-use crate::store::audit::{AuditEntry, AuditSearch};
+use crate::store::audit::{AuditEntry, AuditSearch, ValueDigest};
 use crate::store::guards::retry_dead_jobs;
 use crate::store::operators::{OperatorStore, RequestAt, ScopeLimits, Walk};
 use crate::store::{
@@ -415,7 +415,10 @@ async fn history<S: OperatorStore>(store: &S, seed: u64, length: usize) -> Vec<S
         .await
         .unwrap()
         .rows;
-    let acts = acts.into_iter().map(|act| (act.id, act.scope, act.request_id, act.after));
+    let acts = acts.into_iter().map(|act| {
+        let value = act.value.map(|value| (value.sha256, value.bytes));
+        (act.id, act.scope, act.request_id, act.after, act.attempt, value)
+    });
     log.push(format!("{:?}", sorted(acts.collect())));
     log
 }
@@ -435,6 +438,8 @@ fn entry(id: Uuid, scope: &Scope, request_id: Uuid) -> AuditEntry {
         definition: Some("d".to_owned()),
         version: Some(1),
         phase: None,
+        attempt: Some(u32::MAX),
+        value: Some(ValueDigest::of(id.as_bytes())),
         before: None,
         after: Some("unknown".to_owned()),
     }

@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::record::{AuditRecord, JobRecord, KeyRecord, Time};
 use crate::store::ERASED;
-use crate::store::audit::Audited;
+use crate::store::audit::{Audited, ValueDigest};
 use crate::store::operators::{
     LATE_MS, ListRequests, ListedRequest, MAX_ROWS_PER_SEARCH, OperatedJob, SearchPage, Walk,
     listed_request, operated_job, state_name,
@@ -106,6 +106,11 @@ pub(super) fn audited(row: &AuditRecord) -> Audited {
         definition: row.definition.clone(),
         version: row.definition_version.map(i32::cast_unsigned),
         phase: row.phase.clone(),
+        attempt: row.attempt.map(i32::cast_unsigned),
+        value: ValueDigest::stored(
+            row.value_sha256.as_ref().map(|sha256| sha256.0.clone()),
+            row.value_bytes,
+        ),
         before: row.status_before.clone(),
         after: row.status_after.clone(),
     }

@@ -120,6 +120,12 @@ pub(super) struct AuditRecord {
     pub(super) phase: Option<String>,
     pub(super) status_before: Option<String>,
     pub(super) status_after: Option<String>,
+    #[serde(default)]
+    pub(super) attempt: Option<i32>,
+    #[serde(default)]
+    pub(super) value_sha256: Option<Bytes>,
+    #[serde(default)]
+    pub(super) value_bytes: Option<i64>,
 }
 
 /// A row of the table of pauses.
@@ -304,6 +310,9 @@ impl AuditRecord {
             phase: entry.phase.clone(),
             status_before: entry.before.clone(),
             status_after: entry.after.clone(),
+            attempt: entry.attempt.map(u32::cast_signed),
+            value_sha256: entry.value.map(|value| Bytes::from(&value.sha256[..])),
+            value_bytes: entry.value.map(|value| value.bytes.cast_signed()),
         }
     }
 

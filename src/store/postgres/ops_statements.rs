@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use diesel::QueryResult;
 use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{self, BigInt, Bool, Integer, Nullable, Text, Uuid as SqlUuid};
+use diesel::sql_types::{self, BigInt, Binary, Bool, Integer, Nullable, Text, Uuid as SqlUuid};
 use uuid::Uuid;
 
 use super::commit_statements::Write;
@@ -303,13 +303,15 @@ statement! {
         reason: &'a str, scope: Option<&'a str>, request_id: Option<Uuid>, job_id: Option<Uuid>,
         bulk_id: Option<Uuid>,
         definition: Option<&'a str>, version: Option<i32>, phase: Option<&'a str>,
-        before: Option<&'a str>, after: Option<&'a str>,
+        before: Option<&'a str>, after: Option<&'a str>, attempt: Option<i32>,
+        value_sha256: Option<&'a [u8]>, value_bytes: Option<i64>,
     },
     "INSERT INTO atomic_phases_audit (id, actor, act, outcome, refused_because, reason, scope, \
-     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after) SELECT ", id,
+     request_id, job_id, bulk_id, definition, definition_version, phase, status_before, status_after, attempt, \
+     value_sha256, value_bytes) SELECT ", id,
     ", ", actor, ", ", act, ", ", outcome, ", ", refused_because, ", ", reason, ", ", scope, ", ",
     request_id, ", ", job_id, ", ", bulk_id, ", ", definition, ", ", version, ", ", phase, ", ", before, ", ",
-    after
+    after, ", ", attempt, ", ", value_sha256, ", ", value_bytes
 }
 
 impl<'a> InsertAudit<'a> {
@@ -330,6 +332,9 @@ impl<'a> InsertAudit<'a> {
             phase: entry.phase.as_deref(),
             before: entry.before.as_deref(),
             after: entry.after.as_deref(),
+            attempt: entry.attempt.map(u32::cast_signed),
+            value_sha256: entry.value.as_ref().map(|value| &value.sha256[..]),
+            value_bytes: entry.value.map(|value| value.bytes.cast_signed()),
         }
     }
 }
@@ -523,14 +528,23 @@ impl<'a> AskedAudit<'a> {
 
 /// The columns of an audit row.
 const AUDIT: &str = "SELECT at, id, actor, act, outcome, refused_because, reason, scope, request_id, \
-    job_id, bulk_id, definition, definition_version, phase, status_before, status_after FROM (SELECT * \
-    FROM atomic_phases_audit WHERE ";
+    job_id, bulk_id, definition, definition_version, phase, status_before, status_after, attempt, \
+    value_sha256, value_bytes FROM (SELECT * FROM atomic_phases_audit WHERE ";
 
 type AuditSql = (
     (Timestamptz, SqlUuid, Text, Text),
     (Text, Nullable<Text>, Text),
     (Nullable<Text>, Nullable<SqlUuid>, Nullable<SqlUuid>, Nullable<SqlUuid>),
-    (Nullable<Text>, Nullable<Integer>, Nullable<Text>, Nullable<Text>, Nullable<Text>),
+    (
+        Nullable<Text>,
+        Nullable<Integer>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<Text>,
+        Nullable<Integer>,
+        Nullable<Binary>,
+        Nullable<BigInt>,
+    ),
 );
 
 const LATEST: &str = ") ORDER BY at DESC, id DESC LIMIT 10000) AS looked WHERE ";

@@ -97,6 +97,18 @@ async fn g1_g2_each_resolution_is_taken_once_and_the_request_goes_on<S: TestDb +
         ("resolve.executed", "applied"),
     ];
     assert_eq!(told, expected);
+    let given = |acts: &Value, row: usize| {
+        let act = &acts["rows"][row];
+        json!([act["attempt"], act["value_sha256"], act["value_bytes"]])
+    };
+    let output = r#"{"id":"effect-9","padding":""}"#;
+    let digest = |value: &str| json!([null, sha256(value), value.len()]);
+    let expected = [digest("by hand"), json!([1, null, null]), digest(output)];
+    assert_eq!([3, 5, 7].map(|row| given(&acts, row)), expected);
+    let responder = Caller(Permissions::responder(), Scopes::All);
+    let acts = send(&routes, Some(responder), request("GET", "/audit", None), None).await.ok();
+    fits("Acts", &acts);
+    assert_eq!(given(&acts, 3), json!([null, null, 7]));
     for (query, found) in [
         ("act=erase", 1),
         ("act=resolve", 6),
