@@ -90,8 +90,8 @@ where
     assert_eq!(app.bodies(), [1, 0, 0], "{name}");
 }
 
-/// What the client refuses to send is no sign of a restarted server: the idle connections stay, for the phases of other
-/// scopes.
+/// What the client refuses to send is no sign of a restarted server: the idle connections stay, and phases of other scopes
+/// use them.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_statement_with_too_many_values_stops_its_phase_on_postgres() {
     let db = Postgres::fresh().await;

@@ -22,14 +22,15 @@ const NOTHING: &str = "nothing happens in it";
 const VIRTUAL: &str = "virtual time";
 
 /// How often each file sleeps, and why.
-const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
+const SLEEPS: [(&str, &[(usize, &str)]); 37] = [
     ("cli/tests/runbooks.rs", &[(1, "its `until`, without a runtime")]),
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
     ("tests/commits/infrastructure_faults.rs", &[(1, "it polls within a phase")]),
     ("tests/commits/lease.rs", &[(2, TAKES)]),
     ("tests/commits/mysql_faults.rs", &[(1, LOAD)]),
-    ("tests/commits/mysql_prepared.rs", &[(1, "the server is short of statements for so long")]),
+    ("tests/commits/mysql_prepared.rs", &[(2, "the server is short of statements for so long")]),
+    ("tests/commits/mysql_sessions.rs", &[(1, "a call meets a lock that nothing shows")]),
     ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(1, ENDS), (1, LOAD)]),
     ("tests/commits/sessions.rs", &[(1, "a connection grows old")]),
@@ -58,7 +59,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 36] = [
     ),
     ("tests/workers/background.rs", &[(1, NOTHING)]),
     ("tests/workers/claimed_ahead.rs", &[(1, NOTHING)]),
-    ("tests/workers/jobs.rs", &[(4, VIRTUAL)]),
+    ("tests/workers/jobs.rs", &[(1, ENDS), (4, VIRTUAL)]),
     ("tests/workers/no_connection.rs", &[(1, TAKES)]),
     ("tests/workers/single_polls.rs", &[(1, ENDS), (1, TAKES)]),
     ("tests/workers/young_requests.rs", &[(1, ENDS), (2, VIRTUAL)]),
