@@ -1,9 +1,11 @@
 //! [`ForeignCall`]: the single-use right to make one foreign side effect.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
@@ -30,15 +32,21 @@ use crate::latch::Latch;
 #[must_use = "a foreign phase that does not make its call has no effect"]
 pub struct ForeignCall {
     key: DerivedKey,
-    /// Whether the holder may begin a call at this moment.
-    permit: Arc<dyn Fn() -> bool + Send + Sync>,
+    permit: Arc<Permit>,
     state: Arc<State>,
 }
+
+/// Whether the holder may begin a call, or continue with it, at this moment.
+type Permit = dyn Fn() -> bool + Send + Sync;
 
 #[derive(Default)]
 struct State {
     stage: AtomicU8,
     refused: Notify,
+    /// The call was begun, and may not continue until the engine has looked at the lease.
+    held_back: Notify,
+    /// The engine has looked.
+    looked: Notify,
     /// The phase has ended.
     over: Latch,
 }
@@ -58,6 +66,26 @@ impl State {
     fn enter(&self, stage: u8) -> bool {
         self.stage.compare_exchange(UNMADE, stage, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+
+    /// Polls the effect only while it is permitted. The engine polls no body under a lease that is over, but a call that
+    /// a task makes may be woken before the engine is: by its socket, after the machine was suspended.
+    async fn while_permitted<F: Future>(
+        &self,
+        permit: &Permit,
+        mut effect: Pin<&mut F>,
+    ) -> F::Output {
+        loop {
+            let polled = poll_fn(|context| match permit() {
+                true => effect.as_mut().poll(context).map(Some),
+                false => Poll::Ready(None),
+            });
+            if let Some(answer) = polled.await {
+                return answer;
+            }
+            self.held_back.notify_one();
+            self.looked.notified().await;
+        }
+    }
 }
 
 /// What the engine knows of a call that it handed out.
@@ -70,6 +98,16 @@ impl CallState {
     /// Until the call is refused, which it may never be.
     pub(crate) async fn refused(&self) {
         self.state.refused.notified().await;
+    }
+
+    /// Until the call, which is under way, may not continue under the lease as it is known: which may never be.
+    pub(crate) async fn held_back(&self) {
+        self.state.held_back.notified().await;
+    }
+
+    /// The engine has looked at the lease: a call that was held back asks again whether it may continue.
+    pub(crate) fn look_again(&self) {
+        self.state.looked.notify_one();
     }
 
     /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task has
@@ -113,10 +151,7 @@ impl Drop for CallState {
 }
 
 impl ForeignCall {
-    pub(crate) fn new(
-        key: DerivedKey,
-        permit: Arc<dyn Fn() -> bool + Send + Sync>,
-    ) -> (Self, CallState) {
+    pub(crate) fn new(key: DerivedKey, permit: Arc<Permit>) -> (Self, CallState) {
         let state = Arc::new(State::default());
         // The attempts of a phase have one key, and each call reads it for itself.
         let (key, key_is_read) = key.unread();
@@ -128,7 +163,9 @@ impl ForeignCall {
     ///
     /// While it runs, the engine holds no connection, no transaction and no row lock (G20). If the
     /// process was frozen for longer than its lease, `effect` is not called: the future stays
-    /// pending, and the engine renews the lease and runs the phase again, or drops it.
+    /// pending, and the engine renews the lease and runs the phase again, or drops it. If it was
+    /// frozen while `effect` ran, also in a task, `effect` is not polled before the lease is renewed.
+    /// What `effect` itself spawns is not held back.
     ///
     /// # Errors
     /// Those of `effect`. With `?`, its error must convert into the phase's error type: in that
@@ -140,14 +177,15 @@ impl ForeignCall {
     {
         let begins = self.begins();
         let Self { key, permit, state } = self;
-        drop(permit);
         if begins {
+            let effect = pin!(effect(key));
             tokio::select! {
                 biased;
                 () = state.over.reached() => {}
-                answer = effect(key) => return answer,
+                answer = state.while_permitted(&*permit, effect) => return answer,
             }
         }
+        drop(permit);
         drop(state);
         // The engine drops the phase that waits here; a task that outlived its phase waits for ever.
         std::future::pending().await

@@ -48,6 +48,7 @@ mod sessions;
 mod shared_commit;
 mod shutdown;
 mod slow_batches;
+mod suspends;
 mod time_limits;
 mod visits;
 mod waits;

@@ -34,6 +34,7 @@ const SLEEPS: [(&str, &[(usize, &str)]); 37] = [
     ("tests/commits/mysql_waits.rs", &[(1, NOTHING), (1, "replays go on for as long as a backup")]),
     ("tests/commits/races.rs", &[(1, ENDS), (1, LOAD)]),
     ("tests/commits/sessions.rs", &[(1, "a connection grows old")]),
+    ("tests/commits/suspends.rs", &[(1, ENDS)]),
     ("tests/commits/time_limits.rs", &[(2, TAKES)]),
     ("tests/commits/visits.rs", &[(2, TAKES)]),
     ("tests/commits/waits.rs", &[(1, NOTHING)]),

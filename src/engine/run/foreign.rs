@@ -3,7 +3,7 @@
 //! A call is begun only by a holder that knows that the lease is its own, and its body is polled only as
 //! long as it knows: after a stall of the process, of the machine or of the store the lease is renewed
 //! first, or the body is dropped. [`ForeignCall::make`](crate::ForeignCall::make) asks once more, as the
-//! last thing before the effect.
+//! last thing before the effect, and before each poll of it: it may be in a task, which the engine does not poll.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{Break, Continue};
@@ -337,6 +337,8 @@ impl<S: Store> Run<S> {
                 // better not sent.
                 () = self.lease.lost() => return Attended::Lost,
                 () = call.refused() => return Attended::Refused,
+                // A task makes it, and was woken first after a stall.
+                () = call.held_back() => None,
                 () = limit.as_mut() => return Attended::TimedOut,
             };
             if let Some(ended) = ended {
@@ -367,16 +369,19 @@ impl<S: Store> Run<S> {
                     }
                 }
             }
+            // Also after a renewal that failed: a heartbeat may have had more luck meanwhile.
+            call.look_again();
         }
     }
 
-    /// Whether a call may begin: asked by the call itself, as the last thing before its effect.
+    /// Whether a call may begin, or continue: asked by the call itself, as the last thing before each poll of its effect.
     fn permit(&self, effect: EffectClass) -> Arc<dyn Fn() -> bool + Send + Sync> {
         let (lease, (age, then)) = (self.lease.clone(), self.advanced);
         let margin = self.core.settings.window_margin;
         Arc::new(move || {
             let left = left_of_window(effect, age + then.elapsed(), margin);
-            !lease.is_lost() && !lease.has_lapsed() && !left.is_some_and(|left| left.is_zero())
+            let has_lapsed = lease.has_lapsed() && !mutated!(CallWithoutLease);
+            !lease.is_lost() && !has_lapsed && !left.is_some_and(|left| left.is_zero())
         })
     }
 
