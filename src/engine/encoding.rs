@@ -183,12 +183,7 @@ impl<S: Store> Core<S> {
                 "a reply's header line has a character that HTTP does not carry there: remove it";
             return Err(Unstorable::Rule(rule));
         }
-        let stored = &self.settings.stored_headers;
-        let kept: Vec<_> = reply
-            .headers
-            .iter()
-            .filter(|(name, _)| stored.iter().any(|stored| stored.eq_ignore_ascii_case(name)))
-            .collect();
+        let kept: Vec<_> = self.kept_headers(reply).collect();
         let no_json = |_| Unstorable::Rule("a header has no JSON form");
         let headers = serde_json::to_vec(&kept).map_err(no_json)?;
         let limits = &self.settings.limits;
@@ -201,6 +196,19 @@ impl<S: Store> Core<S> {
             headers: encode("response_headers", &headers)?,
             body: Some(encode("response_body", &reply.body)?),
         })
+    }
+
+    /// The reply's header lines that are stored with it.
+    fn kept_headers<'r>(&self, reply: &'r Reply) -> impl Iterator<Item = &'r (String, String)> {
+        let stored = &self.settings.stored_headers;
+        let lines = reply.headers.iter();
+        lines.filter(move |(name, _)| stored.iter().any(|kept| kept.eq_ignore_ascii_case(name)))
+    }
+
+    /// Whether this is what was stored of the reply.
+    pub(super) fn is_kept_of(&self, stored: &Reply, reply: &Reply) -> bool {
+        (stored.status, &stored.body) == (reply.status, &reply.body)
+            && stored.headers.iter().eq(self.kept_headers(reply))
     }
 
     /// The names of the reply's header lines that a replay will not have, and is not known to do without.

@@ -12,6 +12,7 @@ on_every_store! {
     a_late_resolution_of_an_earlier_call_changes_nothing,
     g2_a_resolution_of_a_request_is_not_taken_for_one_of_the_next_under_its_key,
     an_operator_closes_a_request_by_hand,
+    a_reply_with_a_header_that_is_not_stored_is_known_again,
     a_resolution_that_fits_nothing_is_refused,
 }
 
@@ -165,6 +166,22 @@ async fn an_operator_closes_a_request_by_hand<S: TestDb>(db: S) {
     assert!(matches!(close("otherwise").await, Err(ResolveError::Conflict(_))));
     let told = finished(engine.call(&scope(), &key("k"), notify(Trouble::None)).await);
     assert_eq!((told.reply.bytes(), told.replayed), (&b"refunded by hand"[..], true));
+}
+
+async fn a_reply_with_a_header_that_is_not_stored_is_known_again<S: TestDb>(db: S) {
+    let app = App::new(Provider::that_ignores_keys());
+    let engine = engine(&db, &app);
+    let unknown = engine.call(&scope(), &key("k"), notify(Trouble::UnknownForeign)).await;
+    assert!(matches!(unknown, Ok(Outcome::Unknown { .. })));
+    let close = async |at: &str| {
+        let reply = Reply::text(200, "by hand").header("cache-control", "no-store");
+        let word = Resolution::finish(reply.header("location", at));
+        engine.resolve(&scope(), &key("k"), word).await
+    };
+    assert_eq!(close("/rides/1").await.unwrap(), Resolved::Applied);
+    assert_eq!(close("/rides/1").await.unwrap(), Resolved::Already);
+    let other = close("/rides/2").await;
+    assert!(matches!(other, Err(ResolveError::Conflict(_))), "the stored lines differ: {other:?}");
 }
 
 async fn a_resolution_that_fits_nothing_is_refused<S: TestDb>(db: S) {

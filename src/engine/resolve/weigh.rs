@@ -246,7 +246,7 @@ impl<S: Store> Core<S> {
     ) -> Result<bool, ResolveError> {
         let Some(row) = self.store.look_up_key(scope, key).await? else { return Ok(false) };
         Ok(match self.decode_reply(scope, key, row.response)? {
-            Ok(stored) => stored == *reply,
+            Ok(stored) => self.is_kept_of(&stored, reply),
             Err(status) => status == reply.status(),
         })
     }
