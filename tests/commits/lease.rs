@@ -362,3 +362,41 @@ async fn g8_a_request_whose_first_phase_outlasts_the_retention_is_replayed<S: Te
     let kept = (done.expires_at - row.created_at).to_std().unwrap();
     assert!(kept >= ms(6900) && done.expires_at <= row.expires_at + ms(100), "{kept:?}, {row:?}");
 }
+
+/// The intent's answer takes most of the lease, and no renewal behind it arrives. No call was made, and the holder knows it:
+/// the request is released, and not left as one whose call may have been made.
+#[cfg(feature = "simulation")]
+#[test]
+fn g17_a_request_whose_lease_cannot_be_renewed_before_its_call_is_released() {
+    use std::sync::atomic::AtomicBool;
+
+    use crate::support::work::status;
+    use atomic_phases::simulation::{Cut, Database, Memory, Network, Passage, simulate};
+    use atomic_phases::store::Status;
+
+    struct SlowIntent(AtomicBool);
+
+    impl Network for SlowIntent {
+        fn passage(&self, what: &'static str) -> Passage {
+            match what {
+                "renew the lease" => Passage { cut: Some(Cut::Before), ..Passage::default() },
+                // Before the connection counts as dead.
+                "write the key" if !self.0.swap(true, Ordering::SeqCst) => {
+                    Passage { back: ms(11_000), ..Passage::default() }
+                }
+                _ => Passage::default(),
+            }
+        }
+    }
+
+    let (told, row, calls) = simulate(1, || async {
+        let network = SlowIntent(AtomicBool::new(false));
+        let db = Memory::connect_through(&Database::default(), network, 16);
+        let app = App::new(Provider::that_ignores_keys());
+        let engine = engine_with(&db, &app, |builder| builder.lease(ms(15_000)));
+        let told = engine.call(&scope(), &key("k"), notify(Trouble::None)).await;
+        (told, status(&engine, "k").await, app.provider.calls().len())
+    });
+    assert!(matches!(failed(told), FailureCause::Database { phase: "notified", .. }));
+    assert_eq!((row.status, row.open_intent, calls), (Status::FailedRetryable, None, 0));
+}

@@ -20,7 +20,7 @@ use super::{PhaseEnd, Run};
 use crate::definition::{EffectClass, Phase, PhaseKind};
 use crate::engine::decide::{WINDOW_PASSED, left_of_window};
 use crate::engine::jitter::jitter;
-use crate::engine::outcome::{CallError, FailureCause, PAUSES_UNREAD};
+use crate::engine::outcome::{FailureCause, PAUSES_UNREAD};
 use crate::engine::pauses::Unread;
 use crate::moment::Moment;
 use crate::movable_task;
@@ -28,12 +28,12 @@ use crate::observe;
 use crate::phase::{
     CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
 };
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// How often the lease is renewed for one call before the store counts as too slow for it.
 const MAX_RENEWALS: u32 = 3;
 
-const TOO_SLOW: &str = "the store answers too late for a lease to be held";
+const TOO_SLOW: &str = "the store answers too late, or not at all, for a lease to be held";
 const TOO_LATE: &str =
     "the process was too slow for its first call: the provider's window has passed";
 
@@ -46,7 +46,7 @@ enum Called {
     WindowPassed,
     /// The lease is another holder's.
     Lost,
-    /// The store answers too late to know whose the lease is. No call was made.
+    /// The store answers too late to know whose the lease is, or not at all. No call was made.
     TooSlow,
 }
 
@@ -117,7 +117,7 @@ impl<S: Store> Run<S> {
         if asked!(phase.name, BeforeCall, CallFails) {
             return self.halt(asked_for(phase), Some(Duration::ZERO)).await;
         }
-        let called = self.call_and_note(index, phase, effect).await?;
+        let called = self.call_and_note(index, phase, effect).await;
         self.after_call(phase, effect, called).await
     }
 
@@ -145,16 +145,15 @@ impl<S: Store> Run<S> {
         index: usize,
         phase: &'static Phase,
         effect: EffectClass,
-    ) -> Result<Called, CallError> {
+    ) -> Called {
         let key = self.derived_key(phase);
         faults! { let key = super::mutants::key(key); }
         movable_task::move_back().await;
         let began = Moment::now();
-        let called = self.call(index, phase, effect, &key).await;
+        let (called, under_way) = self.call(index, phase, effect, &key).await;
         if let Some(hint) = self.hint.take() {
             self.hint = self.core.withdraw(&self.whose(), hint);
         }
-        let (called, under_way) = called?;
         observe::phase_took(self.definition.name, phase.name, began.elapsed());
         let at_most_once = effect == EffectClass::AtMostOnce;
         if let Some(outcome) = called.outcome() {
@@ -165,7 +164,7 @@ impl<S: Store> Run<S> {
         // sees to it.
         self.may_be_executed = (at_most_once && under_way).then_some(phase.name);
         self.may_be_called |= under_way && !called.is_denied();
-        Ok(called)
+        called
     }
 
     /// Goes on from what the call came to.
@@ -251,16 +250,16 @@ impl<S: Store> Run<S> {
         phase: &'static Phase,
         effect: EffectClass,
         key: &DerivedKey,
-    ) -> Result<(Called, bool), CallError> {
+    ) -> (Called, bool) {
         // A body whose call was refused has done nothing, and runs again under a lease that is known.
         for _ in 0..MAX_RENEWALS {
-            match self.confirm_lease(phase).await? {
+            match self.confirm_lease(phase).await {
                 Confirmed::Ours => {}
-                Confirmed::Lost => return Ok((Called::Lost, false)),
+                Confirmed::Lost => return (Called::Lost, false),
                 Confirmed::TooSlow => break,
             }
             if self.window_has_passed(effect) {
-                return Ok((Called::WindowPassed, false));
+                return (Called::WindowPassed, false);
             }
             let lease_left = self.core.settings.lease.saturating_sub(self.lease.unconfirmed_for());
             let before = self.hint.take();
@@ -281,7 +280,7 @@ impl<S: Store> Run<S> {
             let attended = self.attend(limit, running, &state).await;
             // The body is gone, and so is a call that it left behind in a task.
             let under_way = state.end();
-            return Ok(match attended {
+            return match attended {
                 Attended::Ended(ended) => {
                     let body = Body::<ForeignFailure>::of::<ForeignError>(ended);
                     if cfg!(debug_assertions) && matches!(body, Body::Output(_)) {
@@ -297,9 +296,9 @@ impl<S: Store> Run<S> {
                 Attended::TimedOut => (Called::Ended(Body::TimedOut), under_way),
                 Attended::Lost => (Called::Lost, under_way),
                 Attended::Refused => continue,
-            });
+            };
         }
-        Ok((Called::TooSlow, false))
+        (Called::TooSlow, false)
     }
 
     /// Says in the log what most often is a mistake in a phase that returned an output.
@@ -357,10 +356,7 @@ impl<S: Store> Run<S> {
             match renewed {
                 Ok(true) => {}
                 Ok(false) => return Attended::Lost,
-                Err(error) => {
-                    if let CallError::Unavailable(error) = &error {
-                        observe::lease_not_renewed(error.kind());
-                    }
+                Err(_) => {
                     tries += 1;
                     tokio::select! {
                         biased;
@@ -395,25 +391,27 @@ impl<S: Store> Run<S> {
     }
 
     /// Asks the store whether the lease still is ours, if that is not known for the next third of it.
-    async fn confirm_lease(&self, phase: &Phase) -> Result<Confirmed, CallError> {
+    async fn confirm_lease(&self, phase: &Phase) -> Confirmed {
         let fresh = self.core.settings.lease * 2 / 3;
         for _ in 0..MAX_RENEWALS {
             if self.lease.unconfirmed_for() < fresh {
-                return Ok(Confirmed::Ours);
+                return Confirmed::Ours;
             }
-            let ours = self.renew().await?;
+            // No call was made, and the row is released with that: an intent that stayed open would say that one may
+            // have been.
+            let Ok(ours) = self.renew().await else { return Confirmed::TooSlow };
             reach!(phase.name, AfterRenewal);
             if !ours {
-                return Ok(Confirmed::Lost);
+                return Confirmed::Lost;
             }
         }
-        Ok(match self.lease.unconfirmed_for() < fresh {
+        match self.lease.unconfirmed_for() < fresh {
             true => Confirmed::Ours,
             false => Confirmed::TooSlow,
-        })
+        }
     }
 
-    async fn renew(&self) -> Result<bool, CallError> {
+    async fn renew(&self) -> Result<bool, StoreError> {
         let sent = Moment::now();
         let (guard, hold) = (self.guard(), self.core.settings.hold());
         let renewed = reading!("renew", self.core.store.renew_lease(&guard, hold));
@@ -421,10 +419,11 @@ impl<S: Store> Run<S> {
             self.lease.confirm(sent);
             return Ok(true);
         }
-        let ours = renewed?;
-        if ours {
-            self.lease.confirm(sent);
+        match &renewed {
+            Ok(true) => self.lease.confirm(sent),
+            Ok(false) => {}
+            Err(error) => observe::lease_not_renewed(error.kind()),
         }
-        Ok(ours)
+        renewed
     }
 }
