@@ -66,7 +66,7 @@ pub(super) enum Mode {
 /// What the rounds of one call came to so far.
 #[derive(Default)]
 struct Rounds {
-    /// How often the row changed between two statements.
+    /// How often the row changed between two statements since it was last waited for.
     races: u32,
     /// How often a commit of this call failed or got no answer.
     restarts: u32,
@@ -328,6 +328,7 @@ impl<S: Store> Attempt<S> {
                     return Ok(Break(outcome));
                 }
                 rounds.waits = rounds.waits.saturating_add(1);
+                rounds.races = 0;
             }
             RoundEnd::Restart(error) => {
                 if rounds.restarts >= self.core.settings.max_reruns {

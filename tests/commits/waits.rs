@@ -95,6 +95,50 @@ fn g16_a_call_that_only_waited_asks_the_database_no_more_when_its_caller_is_gone
     assert!(asked <= 2, "{asked} statements for clients that are gone");
 }
 
+/// More often than a row is looked at again without a wait.
+#[cfg(feature = "simulation")]
+#[test]
+fn a_call_waits_on_however_many_takeovers_it_loses() {
+    use std::sync::atomic::AtomicU32;
+
+    use crate::support::work::dies_in_its_call;
+    use atomic_phases::simulation::{Database, Memory, Network, Passage, simulate};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const TIMES: u32 = 20;
+
+    /// When a takeover arrives, the other holder has its lease again: the database's clock was set back.
+    #[derive(Clone)]
+    struct Loses(Database, Arc<AtomicU32>);
+
+    impl Network for Loses {
+        fn passage(&self, what: &'static str) -> Passage {
+            if what == "take over the key" && self.1.load(Ordering::SeqCst) < TIMES {
+                self.0.set_clock_back(HOUR);
+                self.1.fetch_add(1, Ordering::SeqCst);
+            }
+            Passage::default()
+        }
+    }
+
+    let told = simulate(1, || async {
+        let (database, lost) = (Database::default(), Arc::new(AtomicU32::new(0)));
+        let network = Loses(database.clone(), lost.clone());
+        let engine = engine(&Memory::connect_through(&database, network, 16), &App::default());
+        dies_in_its_call(&engine, "k", book(20)).await;
+        let call = engine.call(&scope(), &key("k"), book(20));
+        let call = call.on_duplicate(OnDuplicate::Wait(Duration::from_secs(600)));
+        let call = tokio::spawn(call.into_future());
+        for times in 0..=TIMES {
+            let waits = || lost.load(Ordering::SeqCst) == times && engine.__waiting() == 1;
+            until(async || call.is_finished() || waits()).await;
+            database.set_clock_forward(HOUR);
+        }
+        call.await.unwrap()
+    });
+    finished(told);
+}
+
 /// A hundred duplicates disconnect: each waited only for its own caller.
 async fn g16_a_wait_ends_with_its_caller<S: TestDb>(db: S) {
     let app = App::default();
