@@ -90,7 +90,7 @@ where
     assert_eq!(app.bodies(), [1, 0, 0], "{name}");
 }
 
-/// What the client refuses to send is no sign of a restarted server: the idle connections stay, and phases of other scopes
+/// What the client refuses to send does not show that the server restarted: the idle connections stay, and other scopes
 /// use them.
 #[tokio::test(flavor = "multi_thread")]
 async fn g16_a_statement_with_too_many_values_stops_its_phase_on_postgres() {
