@@ -150,6 +150,26 @@ async fn g4_one_that_fails_fails_alone() {
     }
 }
 
+/// In a shared commit, the first would defer the violation of the second, and the third make SQLite forget it.
+#[tokio::test]
+async fn g4_a_pragma_of_one_forgets_no_violation_of_another() {
+    let bench = Bench::new().await;
+    bench.db.sql("CREATE TABLE early (id INTEGER PRIMARY KEY)").await;
+    let late = "CREATE TABLE late (id INTEGER REFERENCES early DEFERRABLE INITIALLY DEFERRED)";
+    bench.db.sql(late).await;
+    let calls = [
+        ("on", &["PRAGMA defer_foreign_keys = ON"][..]),
+        ("orphan", &["INSERT INTO late VALUES (1)"]),
+        ("off", &[ADD[0], "-- forget\nPRAGMA defer_foreign_keys = OFF"]),
+    ];
+    let [on, orphan, off]: [_; 3] = bench.together(&calls).await.try_into().unwrap();
+    assert!(!matches!(orphan, Ok(Outcome::Finished(_))), "{orphan:?}");
+    finished(on);
+    finished(off);
+    assert_eq!(bench.db.number("SELECT count(*) FROM pragma_foreign_key_check").await, 0);
+    assert_eq!((bench.things().await.as_str(), bench.keys().await), ("a", 2));
+}
+
 #[tokio::test]
 async fn g4_where_one_fails_the_others_still_share_their_commit() {
     let bench = Bench::new().await;

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::group::{Queued, Start, Waiting, Work};
+use super::statement::Sharing;
 use super::transaction::{SqliteTransaction, begin};
 use super::turns::ConnectionGuard;
 use super::{Sqlite, WRITER_WAIT};
@@ -97,11 +98,12 @@ impl Sqlite {
     /// another holder's, and nothing is written.
     pub(super) async fn in_one_transaction<R: Send + 'static>(
         &self,
+        sharing: Sharing,
         work: impl FnMut(&mut SqliteConnection) -> QueryResult<Option<R>> + Send + 'static,
     ) -> (Commit, Option<R>) {
         let (answer, answered) = oneshot::channel();
         let waiting = Waiting { work, came_to: None, answer };
-        match self.hand_over(Work::Transaction(Box::new(waiting)), answered).await {
+        match self.hand_over(Work::Transaction(sharing, Box::new(waiting)), answered).await {
             Some(Ok(told)) => told,
             Some(Err(_)) => {
                 (Commit::Unknown(StoreError::database("write the phase", thread_gone())), None)

@@ -7,9 +7,11 @@
 //! An fsync costs as much for many as for one. So the waiting transactions share one SQLite transaction,
 //! each in a savepoint of its own, and no caller is answered before the common COMMIT. Each still
 //! succeeds or fails by itself: what one does is undone by its savepoint, and where the sharing itself
-//! goes wrong, everything is undone and each runs alone.
+//! goes wrong, everything is undone and each runs alone. One that does more than touch rows (a `PRAGMA`, DDL) has a
+//! commit of its own: what it changes of the connection, its savepoint neither undoes nor hides from the others.
 
 use std::collections::VecDeque;
+use std::iter::once;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::not_written;
 use super::file::replaced;
+use super::statement::Sharing;
 use super::thread::caught;
 use super::transaction::{RELEASE, commit};
 use super::turns::ConnectionLock;
@@ -80,7 +83,7 @@ where
 
 /// What waits for the connection.
 pub(super) enum Work {
-    Transaction(Box<dyn QueuedTransaction>),
+    Transaction(Sharing, Box<dyn QueuedTransaction>),
     /// It answers by itself.
     Statement(Box<dyn FnOnce(&mut WatchedConnection) + Send>),
 }
@@ -130,20 +133,21 @@ pub(super) async fn work_off(mut queue: mpsc::UnboundedReceiver<Queued>) {
                 Some(queued) = queue.recv() => pending.push(queued),
             }
         };
-        let (mut group, mut statements) = (Vec::new(), Vec::new());
-        while group.len() + statements.len() < MAX_TOGETHER {
+        let (mut group, mut alone, mut statements) = (Vec::new(), Vec::new(), Vec::new());
+        while group.len() + alone.len() + statements.len() < MAX_TOGETHER {
             let next = pending.all.pop_front().or_else(|| queue.try_recv().ok());
             let Some(Queued { start, work, .. }) = next else { break };
             if !start.take() {
                 continue;
             }
             match work {
-                Work::Transaction(transaction) => group.push(transaction),
+                Work::Transaction(Sharing::WithOthers, transaction) => group.push(transaction),
+                Work::Transaction(Sharing::Alone, transaction) => alone.push(vec![transaction]),
                 Work::Statement(statement) => statements.push(statement),
             }
         }
         // On this very thread, so it cannot be gone; and each is answered by itself.
-        if !group.is_empty() {
+        for mut group in once(group).chain(alone).filter(|group| !group.is_empty()) {
             let run = |conn: &mut WatchedConnection| {
                 let begun = conn.outside(|conn| {
                     run(conn, std::mem::take(&mut group));

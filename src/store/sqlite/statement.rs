@@ -8,7 +8,7 @@ use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use super::error::TimeLimitPassed;
 use super::{Sqlite, statements as sql};
 use crate::moment::Moment;
-use crate::store::tokenizer::{Dialect, controls_transaction, holds_several};
+use crate::store::tokenizer::{Dialect, controls_transaction, first_words, holds_several};
 use crate::store::{Guard, Refusal, Writes};
 
 /// A statement of a phase, to be executed later.
@@ -16,6 +16,7 @@ pub struct Statement {
     run: Box<Execution>,
     /// The rule that its text breaks.
     refusal: Option<Refusal>,
+    sharing: Sharing,
 }
 
 type Execution = dyn Fn(&mut SqliteConnection) -> QueryResult<usize> + Send;
@@ -36,8 +37,35 @@ impl Statement {
         } else {
             None
         };
-        Self { refusal, run: Box::new(move |conn| conn.execute_returning_count(&query)) }
+        let sharing = match only_touches_rows(&text) {
+            true => Sharing::WithOthers,
+            false => Sharing::Alone,
+        };
+        Self { refusal, sharing, run: Box::new(move |conn| conn.execute_returning_count(&query)) }
     }
+}
+
+/// Whether a statement reads or writes rows and does nothing else. Any other may change what becomes of those before it in
+/// the same transaction: `PRAGMA defer_foreign_keys = OFF` forgets the violations that were deferred.
+fn only_touches_rows(text: &str) -> bool {
+    const KNOWN: [&str; 7] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "SELECT", "WITH", "VALUES"];
+    let first = first_words(text, Dialect::Sqlite).next();
+    first.is_some_and(|word| KNOWN.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+/// Whether what a phase hands over may share a commit.
+pub(super) fn sharing(writes: &Writes<'_, Sqlite>) -> Sharing {
+    match writes.statements.all.iter().all(|statement| statement.sharing == Sharing::WithOthers) {
+        true => Sharing::WithOthers,
+        false => Sharing::Alone,
+    }
+}
+
+/// With what a transaction shares its commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    WithOthers,
+    Alone,
 }
 
 /// The rule that a phase breaks by what it hands over.

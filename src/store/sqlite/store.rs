@@ -7,7 +7,7 @@ use diesel::result::Error;
 use uuid::Uuid;
 
 use super::ops_statements::InsertAudit;
-use super::statement::{Statement, refusal, stage, writing};
+use super::statement::{Statement, refusal, sharing, stage, writing};
 use super::transaction::SqliteTransaction;
 use super::{MIGRATION_TERMS, MIGRATIONS, Sqlite, SqliteConn, statements as sql};
 use crate::definition::Isolation;
@@ -104,8 +104,9 @@ impl Store for Sqlite {
         }
         let create = sql::CreateNew { create: sql::Create::new(row, created_at, change) };
         let make_room = row.replaces.map(|request_id| sql::DeleteExpired::of(row, request_id));
+        let sharing = sharing(&writes);
         let write = writing(&row.guard(), writes);
-        let times = self.in_one_transaction(move |conn| {
+        let times = self.in_one_transaction(sharing, move |conn| {
             make_room.as_ref().map(|delete| delete.execute(conn)).transpose()?;
             let Some(times) = (&create).rows::<(i64, i64)>(conn)?.into_iter().next() else {
                 return Ok(None);
@@ -139,8 +140,9 @@ impl Store for Sqlite {
             return Commit::Refused(refusal);
         }
         let advance = sql::Write::new(guard, change);
+        let sharing = sharing(&writes);
         let write = writing(guard, writes);
-        let advanced = self.in_one_transaction(move |conn| {
+        let advanced = self.in_one_transaction(sharing, move |conn| {
             if (&advance).execute(conn)? != 1 {
                 return Ok(None);
             }
