@@ -188,7 +188,7 @@ const NAMING: [(&str, &str, &str); 9] = [
 ];
 
 /// Messages of servers that speak English. The whole of each, so that it holds no value.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 12] = [
     ("deadlock detected", "deadlock"),
     ("canceling statement due to lock timeout", "lock timeout"),
     ("canceling statement due to statement timeout", "statement timeout"),
@@ -209,6 +209,7 @@ const KNOWN: [(&str, &str); 11] = [
     ("attempt to write a readonly database", "read-only transaction"),
     ("database or disk is full", DISK_FULL),
     ("too many SQL variables", TOO_MANY_VALUES),
+    (CHANGES_CONNECTION, CHANGES_CONNECTION),
 ];
 
 /// What PostgreSQL's client says of a statement that does not fit into a message. diesel-async does not pass on why.
@@ -223,6 +224,10 @@ pub(crate) const TOO_LARGE: &str = "larger than max_allowed_packet, the server's
 /// What SQLite does not notice. The store refuses everything with this text; it is here for the same reason.
 pub(crate) const FILE_REPLACED: &str = "the database file was replaced or deleted while it was open: stop all processes, \
     delete the -wal and -shm files beside a restored copy, and start them again";
+
+/// What would outlast a phase on SQLite. The store refuses it with this text; it is here for the same reason.
+pub(crate) const CHANGES_CONNECTION: &str = "ATTACH, DETACH, or a PRAGMA that may set something, in a phase: it would stay on \
+    the connection that all scopes share, so execute it on Sqlite::connection() when the store is opened";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(

@@ -56,6 +56,8 @@ pub enum Refusal {
     OpenSavepoint,
     /// A statement's text holds several statements, of which SQLite would execute the first alone.
     SeveralStatements,
+    /// A statement would change SQLite's connection for the phases of all scopes.
+    ChangesConnection,
     /// The phase changed the role or the search path, and the engine cannot reach its tables.
     OutOfReach,
 }

@@ -11,7 +11,7 @@ mod control;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) use self::control::controls_transaction;
 #[cfg(feature = "sqlite")]
-pub(super) use self::control::holds_several;
+pub(super) use self::control::{changes_connection, holds_several};
 
 /// Whose lexer reads the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

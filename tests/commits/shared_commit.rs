@@ -209,6 +209,19 @@ async fn g4_a_text_of_two_statements_is_refused() {
     assert_eq!(bench.things().await, "a");
 }
 
+/// G16: it would be set for the phases of all scopes.
+#[tokio::test]
+async fn g16_a_statement_that_changes_the_connection_is_refused() {
+    let bench = Bench::new().await;
+    for text in ["PRAGMA query_only = ON", "ATTACH ':memory:' AS aside"] {
+        let cause = failed(bench.call("set", &[ADD[0], text]).await.unwrap());
+        let FailureCause::Misuse { phase: "answered", rule } = cause else { panic!("{cause:?}") };
+        assert!(rule.contains("Sqlite::connection()"), "{rule}");
+    }
+    finished(bench.call("one", &[ADD[0]]).await.unwrap());
+    assert_eq!(bench.things().await, "a");
+}
+
 #[tokio::test]
 async fn g10_of_duplicates_that_share_a_commit_one_is_executed() {
     let bench = Bench::new().await;

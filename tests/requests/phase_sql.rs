@@ -3,7 +3,7 @@
 use crate::support::*;
 use atomic_phases::engine::{FailureCause, Resolution, Resolved};
 use atomic_phases::store::{Postgres, Sqlite, WatchedConnection};
-use atomic_phases::{PhaseResult, Reply, Tx, atomic_phases};
+use atomic_phases::{PhaseResult, Reply, Scope, Tx, atomic_phases};
 
 on_every_store! {
     g4_an_error_is_forgiven_by_a_savepoint_and_by_nothing_else,
@@ -247,6 +247,36 @@ async fn leave_transaction_open(db: &Sqlite) {
         _ = never_ends => unreachable!(),
         opened = opened => opened.unwrap(),
     }
+}
+
+/// One connection is that of all scopes, and keeps a setting after a phase that failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn g16_a_phase_on_sqlite_sets_nothing_for_those_of_other_scopes() {
+    let other = Scope::new("other").unwrap();
+    for sql in [
+        "PRAGMA query_only = ON",
+        "SELECT 1; PRAGMA main.busy_timeout(0)",
+        "ATTACH ':memory:' AS aside; CREATE TABLE aside.rides (id TEXT)",
+    ] {
+        let db = Sqlite::fresh().await;
+        let app = App::default();
+        let engine = engine_with(&db, &app, |builder| builder.register::<Script>());
+        let script = [sql, TAKEN].map(|sql| (sql.to_owned(), false));
+        let cause = failed(engine.call(&scope(), &key("k"), Script(script.to_vec())).await);
+        finished(engine.call(&other, &key("k"), book(20)).await);
+        let FailureCause::Database { phase: "answered", kind, .. } = cause else {
+            panic!("{sql}: {cause:?}")
+        };
+        assert!(kind.contains("Sqlite::connection()"), "{sql}: {kind}");
+        assert_eq!(db.number("SELECT timeout FROM pragma_busy_timeout").await, 10_000, "{sql}");
+        assert_eq!(db.number("SELECT count(*) FROM pragma_database_list").await, 1, "{sql}");
+    }
+    let db = Sqlite::fresh().await;
+    let engine = engine_with(&db, &App::default(), |builder| builder.register::<Script>());
+    let reads = ["PRAGMA defer_foreign_keys = ON", "PRAGMA table_info(steps)", "PRAGMA query_only"];
+    let script = reads.into_iter().chain([STEP]).map(|sql| (sql.to_owned(), false)).collect();
+    finished(engine.call(&scope(), &key("k"), Script(script)).await);
+    assert_eq!(db.number("SELECT count(*) FROM steps").await, 1);
 }
 
 /// What another process sees is durable.

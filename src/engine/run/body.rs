@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::definition::Phase;
 use crate::engine::outcome::FailureCause;
-use crate::error::{DbError, is_of_reading_only};
+use crate::error::{CHANGES_CONNECTION, DbError, is_of_reading_only};
 use crate::phase::{ForeignError, ForeignFailure, PhaseError, PhaseFailure, Reply};
 use crate::request::Step;
 use crate::store::{Refusal, StoreError};
@@ -91,6 +91,7 @@ pub(super) fn refused(phase: &Phase, refusal: Refusal) -> FailureCause {
             "a statement's text holds several statements, and only the first would be executed: add \
              each by itself"
         }
+        Refusal::ChangesConnection => CHANGES_CONNECTION,
         Refusal::OutOfReach => {
             "at the end of the phase the engine cannot reach its tables: the phase changed the role or \
              the search_path; change it back before the phase returns (RESET ROLE, RESET search_path)"

@@ -8,7 +8,9 @@ use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use super::error::TimeLimitPassed;
 use super::{Sqlite, statements as sql};
 use crate::moment::Moment;
-use crate::store::tokenizer::{Dialect, controls_transaction, first_words, holds_several};
+use crate::store::tokenizer::{
+    Dialect, changes_connection, controls_transaction, first_words, holds_several,
+};
 use crate::store::{Guard, Refusal, Writes};
 
 /// A statement of a phase, to be executed later.
@@ -32,6 +34,8 @@ impl Statement {
         let text = text.finish();
         let refusal = if controls_transaction(&text, Dialect::Sqlite) {
             Some(Refusal::LeftTransaction)
+        } else if changes_connection(&text) {
+            Some(Refusal::ChangesConnection)
         } else if holds_several(&text, Dialect::Sqlite) {
             Some(Refusal::SeveralStatements)
         } else {

@@ -5,7 +5,11 @@
 
 use std::collections::HashMap;
 
-use crate::store::tokenizer::{Dialect, holds_several};
+use crate::error::CHANGES_CONNECTION;
+use crate::store::tokenizer::{Dialect, changes_connection, holds_several};
+
+const HOLDS_SEVERAL: &str =
+    "cannot execute several statements of one text: execute each by itself, or use batch_execute";
 
 /// The first texts that phases executed, which in nearly every application is all.
 #[derive(Default)]
@@ -13,7 +17,9 @@ pub(super) struct StatementRegistry(HashMap<String, Known>);
 
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    pub(super) holds_several: bool,
+    /// Why it is not executed. One of several statements is refused, as by PostgreSQL: SQLite would execute the first and
+    /// be silent about the others.
+    pub(super) refused: Option<&'static str>,
     /// Whether the connection keeps it prepared.
     pub(super) is_kept: bool,
 }
@@ -28,8 +34,12 @@ impl StatementRegistry {
             return *known;
         }
         let has_room = self.0.len() < Self::MAX_TEXTS && text.len() <= Self::LONGEST;
-        let holds_several = holds_several(&text, Dialect::Sqlite);
-        let known = Known { holds_several, is_kept: has_room && changes_rows(&text) };
+        let refused = if changes_connection(&text) {
+            Some(CHANGES_CONNECTION)
+        } else {
+            holds_several(&text, Dialect::Sqlite).then_some(HOLDS_SEVERAL)
+        };
+        let known = Known { refused, is_kept: has_room && changes_rows(&text) };
         if has_room {
             self.0.insert(text, known);
         }
@@ -54,7 +64,13 @@ mod tests {
         }
         assert!(!registry.known("UPDATE a SET b = 'new'".to_owned()).is_kept, "there is no room");
         assert!(registry.known("UPDATE a SET b = 0".to_owned()).is_kept, "it is known");
-        assert!(registry.known("DELETE FROM a; DELETE FROM b".to_owned()).holds_several);
+        for (text, refused) in [
+            ("DELETE FROM a; DELETE FROM b", Some(HOLDS_SEVERAL)),
+            ("PRAGMA foreign_keys = OFF", Some(CHANGES_CONNECTION)),
+            ("PRAGMA foreign_keys", None),
+        ] {
+            assert_eq!(registry.known(text.to_owned()).refused, refused, "{text}");
+        }
     }
 
     #[test]

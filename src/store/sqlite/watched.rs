@@ -5,6 +5,9 @@
 //! that each later statement commits by itself. The promise is one for both (G4), so this connection
 //! does in a phase what PostgreSQL does (`store::swallowed`). It looks at the statements that pass through it and at
 //! nothing that an application can replace.
+//!
+//! It is the connection of all scopes (G16), and what is set on it stays after a phase, also after one that failed. So a phase
+//! may not execute such a statement.
 
 use std::fmt;
 
@@ -21,9 +24,10 @@ use diesel::{QueryResult, SqliteConnection};
 
 use super::file::OpenFile;
 use super::statement_registry::{Known, StatementRegistry};
+use crate::error::CHANGES_CONNECTION;
 use crate::store::ByText;
 use crate::store::swallowed::{PhaseState, rolls_back_to_savepoint};
-use crate::store::tokenizer::Dialect;
+use crate::store::tokenizer::{Dialect, changes_connection};
 
 /// diesel's `SqliteConnection`, with a watch on the statements of a phase.
 ///
@@ -117,20 +121,22 @@ impl WatchedConnection {
         self.state == State::Phase(PhaseState::Failed)
     }
 
-    /// What is known of a phase's text. One of several statements is refused, as by PostgreSQL: SQLite would
-    /// execute the first and be silent about the others.
+    /// What is known of a phase's text, if it may be executed.
     fn known(&mut self, text: impl FnOnce() -> String) -> QueryResult<Option<Known>> {
         if self.state != State::Phase(PhaseState::Sound) {
             return Ok(None);
         }
         let known = self.registry.known(text());
-        if !known.holds_several {
-            return Ok(Some(known));
+        match known.refused {
+            None => Ok(Some(known)),
+            Some(message) => Err(self.refuse(message)),
         }
+    }
+
+    /// The phase fails as if the database had refused the text.
+    fn refuse(&mut self, message: &str) -> Error {
         self.state = State::Phase(PhaseState::Failed);
-        let message = "cannot execute several statements of one text: execute each by itself, or use \
-            batch_execute";
-        Err(Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned())))
+        Error::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
     }
 
     /// Runs what `text` is the SQL of, if the phase may.
@@ -192,6 +198,9 @@ impl ConnectionSealed for WatchedConnection {}
 
 impl SimpleConnection for WatchedConnection {
     fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        if matches!(self.state, State::Phase(_)) && changes_connection(query) {
+            return Err(self.refuse(CHANGES_CONNECTION));
+        }
         self.watched(|| query.to_owned(), |conn| conn.batch_execute(query))
     }
 }

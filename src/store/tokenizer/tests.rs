@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
-#[cfg(feature = "sqlite")]
-use super::holds_several;
 use super::{Backslash, Dialect, Token, Tokens, controls_transaction};
+#[cfg(feature = "sqlite")]
+use super::{changes_connection, holds_several};
 
 const BOTH: [Dialect; 2] = [Dialect::Postgres, Dialect::Sqlite];
 
@@ -82,6 +82,40 @@ fn a_second_statement_is_found_behind_anything() {
          BEGIN SELECT CASE 1 WHEN 1 THEN 2 END; SELECT 1; END;",
     ] {
         assert!(!holds_several(sql, Dialect::Sqlite), "{sql:?}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_statement_that_changes_the_connection_is_found_behind_anything() {
+    for sql in [
+        "PRAGMA query_only = ON",
+        "pragma query_only(1)",
+        ";-- a\nPRAGMA /* b */ main . cache_size /* c */ = -1",
+        "PRAGMA 'query_only' = 1",
+        "PRAGMA main.\"busy_timeout\"(0)",
+        "EXPLAIN PRAGMA query_only = ON",
+        "explain query plan /**/ PRAGMA query_only = ON",
+        "SELECT 1; ATTACH 'a.db' AS a",
+        "Detach DATABASE a",
+        "CREATE TRIGGER a AFTER INSERT ON b BEGIN SELECT 1; END; PRAGMA foreign_keys = OFF",
+        "PRAGMA table_info(a); PRAGMA foreign_keys = OFF",
+    ] {
+        assert!(changes_connection(sql), "{sql:?}");
+    }
+    for sql in [
+        "",
+        "PRAGMA",
+        "PRAGMA query_only",
+        "PRAGMA main.query_only; -- = 1",
+        "PRAGMA defer_foreign_keys = ON",
+        "PRAGMA main.table_info(a)",
+        "EXPLAIN SELECT 1",
+        "INSERT INTO pragma VALUES ('; PRAGMA query_only = ON')",
+        "SELECT * FROM pragma_table_info('a')",
+        "UPDATE attach SET detach = 1",
+    ] {
+        assert!(!changes_connection(sql), "{sql:?}");
     }
 }
 
