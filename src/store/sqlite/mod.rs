@@ -153,7 +153,12 @@ impl Sqlite {
     ///
     /// Changes to it stay, and phases see them: an instrumentation, a function, an attached database, a `PRAGMA`.
     /// They cannot disable the engine's checks of a phase, but a `PRAGMA` may change the durability of commits
-    /// (`synchronous`, `journal_mode`).
+    /// (`synchronous`, `journal_mode`). A phase can make no such change itself.
+    ///
+    /// A phase may read from an attached database, and must not write to it. With a write-ahead log, a transaction is [atomic
+    /// within each file](https://www.sqlite.org/lang_attach.html) and not across them: SQLite commits one after the other, and
+    /// a failure or a crash in between leaves the recovery point committed without the rows of the other file (G4). The engine
+    /// does not see such a write, and does not refuse it.
     ///
     /// If a transaction is still open when the connection is returned (the future of a `transaction()` was
     /// dropped, or a raw `BEGIN`), it is rolled back before the engine or another caller uses the connection.
