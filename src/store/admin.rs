@@ -40,8 +40,9 @@ pub trait AdminStore: Send + Sync {
         limit: u32,
     ) -> impl Future<Output = Result<(u64, Option<String>), StoreError>> + Send;
 
-    /// Deletes up to `limit` dead jobs of the scope, or of one of its keys, whose key has no row but an
-    /// erased one, and says how many.
+    /// Deletes dead jobs of the scope, or of one of its keys, whose key has no row but an erased one, and says how many.
+    /// Searches for up to `limit` of them, or of their requests, and leaves what is revived in between: any number but
+    /// zero says nothing of how many are left.
     fn erase_orphaned_jobs(
         &self,
         scope: &Scope,

@@ -193,6 +193,30 @@ async fn the_dead_jobs_of_a_reaped_key_are_erased_by_its_name<S: TestDb>(db: S) 
     }
 }
 
+/// The trigger keeps jobs as if each were revived between the search for it and its deletion.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_are_revived_meanwhile_keep_no_others_from_being_erased() {
+    let db = Sqlite::fresh().await;
+    let engine = engine(&db, &App::default());
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_staged_jobs \
+         (scope, request_id, position, job_id, idempotency_key, name, args, staged_at) \
+         WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1499) \
+         SELECT '{}', randomblob(16), i, randomblob(16), 'reaped', 'receipt', x'00', 0 FROM n",
+        scope().as_str()
+    ))
+    .await;
+    db.sql(
+        "CREATE TRIGGER kept BEFORE DELETE ON atomic_phases_staged_jobs \
+         WHEN old.position % 2 = 0 BEGIN SELECT RAISE(IGNORE); END",
+    )
+    .await;
+    // A thousand are searched for at a time.
+    engine.erase_scope(&scope()).await.unwrap();
+    let others = "SELECT count(*) FROM atomic_phases_staged_jobs WHERE position % 2 = 1";
+    assert_eq!(db.number(others).await, 0);
+}
+
 async fn the_jobs_of_a_former_life_of_a_key_are_erased_with_it<S: TestDb>(db: S) {
     let app = App::default();
     let engine = engine(&db, &app);
