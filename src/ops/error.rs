@@ -40,6 +40,11 @@ pub enum OpsError {
     /// The pause would be over before an engine reads it.
     #[error("a pause lasts a second at least; without an end, it lasts until an operator ends it")]
     TooShort,
+    /// As many phases are paused as may be.
+    #[error(
+        "a thousand phases are paused, and an engine reads no more: end pauses that are no longer needed"
+    )]
+    TooManyPauses,
     /// The row has changed since the actor saw it. Read it again, then decide again.
     #[error("it has changed since it was read: read it again")]
     MovedOn,

@@ -14,7 +14,7 @@ use crate::definition::{Phase, PhaseKind, PhaseList};
 use crate::key::hex;
 use crate::store::audit::AuditEntry;
 use crate::store::operators::OperatorStore;
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, is_name};
+use crate::store::pauses::{MAX_PAUSES, PauseAct, PauseWhat, PausedPhase, is_name};
 
 /// The shortest pause. A pause of no duration would be reported as done, and would replace a lasting pause by none.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -105,6 +105,8 @@ impl<S: OperatorStore> Ops<S> {
     /// one pause at most: of operators who pause it concurrently, all but one are refused. Under two names it may have
     /// two, and [`unpause`](Self::unpause) says so.
     ///
+    /// A thousand phases are paused at a time, at most, in all definitions: every engine reads all of them.
+    ///
     /// Each engine reads the pauses every five seconds, and before its first foreign phase; from then on it
     /// does not begin the phase. An engine that has never been able to read them begins no foreign phase. A call that has begun
     /// continues. A request that reaches the phase is released with the pause as its reason, and tried again every half minute,
@@ -117,7 +119,8 @@ impl<S: OperatorStore> Ops<S> {
     ///
     /// # Errors
     /// [`OpsError::MovedOn`] if it is paused, under any of its names; [`OpsError::NoSuchPhase`],
-    /// [`OpsError::NotEveryScope`], [`OpsError::TooLong`]; [`OpsError::TooShort`] if it would last less than a second.
+    /// [`OpsError::NotEveryScope`], [`OpsError::TooLong`]; [`OpsError::TooShort`] if it would last less than a second;
+    /// [`OpsError::TooManyPauses`] if a thousand others are paused.
     pub async fn pause(
         &self,
         definition: &str,
@@ -171,7 +174,7 @@ impl<S: OperatorStore> Ops<S> {
         Ok(still_paused.map(PauseView::from))
     }
 
-    /// The current pauses, a thousand at most. Needs [`Permissions::READ`].
+    /// The current pauses. Needs [`Permissions::READ`].
     ///
     /// # Errors
     /// [`OpsError`].
@@ -244,7 +247,22 @@ impl<S: OperatorStore> Ops<S> {
         if !newer.is_empty() && !self.pauses_under(definition, newer).await?.is_empty() {
             return Err(OpsError::MovedOn);
         }
-        self.set_pause((definition, oldest), PauseWhat::Begin(length), entry).await
+        let done = self.set_pause((definition, oldest), PauseWhat::Begin(length), entry).await;
+        // The statement does not say which of the two it found.
+        if matches!(done, Err(OpsError::MovedOn))
+            && self.has_no_room_for(definition, oldest).await?
+        {
+            return Err(OpsError::TooManyPauses);
+        }
+        done
+    }
+
+    /// Whether so many other phases are paused that this one cannot be.
+    async fn has_no_room_for(&self, definition: &str, name: &str) -> Result<bool, OpsError> {
+        let paused = self.store.list_pauses().await?;
+        let is_paused =
+            paused.iter().any(|pause| pause.definition == definition && pause.phase == name);
+        Ok(!is_paused && paused.len() >= MAX_PAUSES)
     }
 
     async fn try_replace_pause(

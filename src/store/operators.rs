@@ -184,8 +184,7 @@ pub trait OperatorStore: Store {
         within: TimeDelta,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The phases that are paused, a thousand at most: as [`paused_phases`](super::WorkerStore::paused_phases), as a search
-    /// of operators.
+    /// The phases that are paused: as [`paused_phases`](super::WorkerStore::paused_phases), as a search of operators.
     #[doc(hidden)]
     fn list_pauses(&self) -> impl Future<Output = Result<Vec<PausedPhase>, StoreError>> + Send;
 

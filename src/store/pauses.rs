@@ -45,13 +45,17 @@ pub struct PauseAct<'a> {
 /// two pauses may begin in one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PauseWhat<'a> {
-    /// It is not paused, and is paused for so long, or until an operator ends that.
+    /// It is not paused, nor are [so many](MAX_PAUSES) others, and is paused for so long, or until an operator ends that.
     Begin(Option<Duration>),
     /// The same in the place of this pause.
     Replace(&'a PausedPhase, Option<Duration>),
     /// This pause ends.
     End(&'a PausedPhase),
 }
+
+/// How many phases are paused at a time, at most. The statements that begin a pause have this number in their text, and
+/// those that read the pauses a hundred more: operators may pause the last phases concurrently.
+pub(crate) const MAX_PAUSES: usize = 1000;
 
 /// How long the name of a definition or of a phase is at most, in bytes.
 const MAX_NAME_BYTES: usize = 200;

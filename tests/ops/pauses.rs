@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atomic_phases::engine::{CallError, FailureCause};
-use atomic_phases::ops::{Actor, EndedBy, HeldBy, OperatorStore, Permissions, Scopes, State};
+use atomic_phases::ops::{
+    Actor, EndedBy, HeldBy, OperatorStore, OpsError, Permissions, Scopes, State,
+};
 use atomic_phases::phase::{DerivedKey, ForeignError};
 use atomic_phases::store::PoolSettings;
 use atomic_phases::worker::Completer;
@@ -24,6 +26,7 @@ on_every_store! {
     a_call_that_is_under_way_goes_on,
     g11_a_pause_longer_than_the_window_leaves_no_request_unknown_that_has_called_nothing,
     g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconciliations,
+    g2_no_pause_is_begun_that_engines_would_not_read,
 }
 
 pub(super) const BOOK: (&str, &str) = ("book", "charged");
@@ -316,6 +319,43 @@ async fn g17_no_answer_about_a_paused_phase_counts_against_the_cap_of_reconcilia
     }
     unpause(&admin(&engine), NOTIFY).await;
     assert_eq!((asked().await, asked().await), ((1, 0), (0, 1)), "it counts from here on");
+}
+
+/// Copies the pause of a phase to others, whose definitions and phases these texts select.
+async fn copy_pause<S: TestDb>(db: &S, phase: &str, definitions: &str, phases: &str) {
+    db.sql(&format!(
+        "INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) \
+         SELECT d.name, p.name, reason, paused_by, paused_at, ends_at FROM atomic_phases_pauses \
+         CROSS JOIN ({definitions}) AS d CROSS JOIN ({phases}) AS p WHERE phase = '{phase}'"
+    ))
+    .await;
+}
+
+async fn g2_no_pause_is_begun_that_engines_would_not_read<S: TestDb + OperatorStore>(db: S) {
+    let app = App::default();
+    let ops = admin(&engine(&db, &app));
+    let notify_paused = || ops.pause("notify", "notified", None, "closed");
+    ops.pause("book", "charged", None, "closed").await.unwrap();
+    let names =
+        |count: u32| (0..count).map(|n| format!("SELECT 'a{n:02}' AS name")).collect::<Vec<_>>();
+    // 27 times 37 are 999.
+    copy_pause(&db, "charged", &names(27).join(" UNION ALL "), &names(37).join(" UNION ALL "))
+        .await;
+    assert_eq!(ops.pauses().await.unwrap().len(), 1000);
+    let refused = notify_paused().await;
+    assert!(matches!(refused, Err(OpsError::TooManyPauses)), "{refused:?}");
+    let refused = ops.pause("book", "charged", None, "again").await;
+    assert!(matches!(refused, Err(OpsError::MovedOn)), "{refused:?}");
+    let hour = Some(Duration::from_secs(3600));
+    let seen = pause_of(&ops, BOOK).await.version;
+    ops.replace_pause("book", "charged", &seen, hour, "shorter").await.unwrap();
+    unpause(&ops, BOOK).await;
+    notify_paused().await.unwrap();
+    // As if another operator had begun one at the same moment: it comes before, and all are read.
+    copy_pause(&db, "notified", "SELECT 'a' AS name", "SELECT 'a' AS name").await;
+    let started = engine(&db.another().await, &app);
+    assert!(is_held(started.call(&scope(), &key("k"), notify(Trouble::None)).await));
+    assert_eq!(ops.pauses().await.unwrap().len(), 1001);
 }
 
 /// A person has written when it ends, on PostgreSQL: a process that starts reads it, and begins all other phases.

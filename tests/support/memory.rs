@@ -14,13 +14,19 @@ use super::db::{TABLES, TestDb, phase_order};
 const KEYS: &str = "atomic_phases_keys";
 const JOBS: &str = "atomic_phases_staged_jobs";
 const AUDIT: &str = "atomic_phases_audit";
+const PAUSES: &str = "atomic_phases_pauses";
 
 /// The rows of the database in a new SQLite one.
 async fn mirror(dump: &Value) -> Sqlite {
     let mirror = Sqlite::connect(":memory:").await.unwrap();
     mirror.migrate().await.unwrap();
     let mut sql = format!("{TABLES}{};", phase_order());
-    let tables = [(KEYS, &dump["keys"]), (JOBS, &dump["jobs"]), (AUDIT, &dump["audit"])];
+    let tables = [
+        (KEYS, &dump["keys"]),
+        (JOBS, &dump["jobs"]),
+        (AUDIT, &dump["audit"]),
+        (PAUSES, &dump["pauses"]),
+    ];
     for (table, rows) in tables {
         for row in rows.as_array().unwrap() {
             let columns: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
@@ -83,6 +89,7 @@ async fn back(mirror: &Sqlite) -> Value {
         "keys": engine_rows(mirror, KEYS).await,
         "jobs": engine_rows(mirror, JOBS).await,
         "audit": engine_rows(mirror, AUDIT).await,
+        "pauses": engine_rows(mirror, PAUSES).await,
         "rows": all,
     })
 }

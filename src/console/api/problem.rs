@@ -231,7 +231,7 @@ impl From<OpsError> for Problem {
             | OpsError::Erase(EraseError::InUse) => Kind::InUse,
             error if error.is_of_a_panic() => Kind::Panicked,
             error if error.is_of_no_answer() => Kind::Unavailable,
-            OpsError::Resolve(_) | OpsError::Erase(_) => Kind::Refused,
+            OpsError::Resolve(_) | OpsError::Erase(_) | OpsError::TooManyPauses => Kind::Refused,
             OpsError::Unreadable { .. } => Kind::Unreadable,
             OpsError::Unavailable(_) => Kind::Unavailable,
         };

@@ -70,9 +70,10 @@ pub(super) fn status(error: &OpsError) -> StatusCode {
             | ResolveError::Undecodable(_),
         ) => StatusCode::UNPROCESSABLE_ENTITY,
         error if error.is_of_a_panic() => StatusCode::INTERNAL_SERVER_ERROR,
-        OpsError::Resolve(_) | OpsError::Erase(_) | OpsError::Unreadable { .. } => {
-            StatusCode::CONFLICT
-        }
+        OpsError::Resolve(_)
+        | OpsError::Erase(_)
+        | OpsError::TooManyPauses
+        | OpsError::Unreadable { .. } => StatusCode::CONFLICT,
         OpsError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -13,7 +13,7 @@ statement! {
     Pauses in D: InMillis, rows PauseSql, {},
     "SELECT definition, phase, reason, paused_by, paused_at, ends_at, ", (D::CLOCK),
     " FROM atomic_phases_pauses WHERE coalesce(ends_at > ", (D::CLOCK),
-    ", true) ORDER BY definition, phase LIMIT 1000"
+    ", true) ORDER BY definition, phase LIMIT 1100"
 }
 
 type PauseSql = ((Text, Text, Text, Text), (BigInt, Nullable<BigInt>, BigInt));
@@ -50,10 +50,13 @@ statement! {
 }
 
 statement! {
-    /// Whether the row is the pause that was seen, and lasts. If none was seen: whether its pause is over.
+    /// Whether the row is the pause that was seen, and lasts. If none was seen: whether its pause is over, and another may
+    /// begin.
     SeenPause in D: InMillis, rows sql_types::Untyped,
     { paused_at: Option<i64>, paused_by: String, reason: String, ends_at: Option<i64> },
-    "CASE WHEN ", paused_at, " IS NULL THEN ends_at <= ", (D::CLOCK), " ELSE paused_at = ", paused_at,
+    "CASE WHEN ", paused_at, " IS NULL THEN ends_at <= ", (D::CLOCK),
+    " AND (SELECT count(*) FROM atomic_phases_pauses AS p WHERE coalesce(p.ends_at > ", (D::CLOCK),
+    ", true)) < 1000 ELSE paused_at = ", paused_at,
     " AND paused_by = ", paused_by, " AND reason = ", reason, " AND coalesce(ends_at, -1) = coalesce(", ends_at,
     ", -1) AND coalesce(ends_at > ", (D::CLOCK), ", true) END"
 }

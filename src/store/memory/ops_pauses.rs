@@ -12,7 +12,7 @@ use super::round_trips::write_audit;
 use super::session::Session;
 use crate::definition::Isolation;
 use crate::store::StoreError;
-use crate::store::pauses::{PauseAct, PauseWhat, PausedPhase, paused_phase};
+use crate::store::pauses::{MAX_PAUSES, PauseAct, PauseWhat, PausedPhase, paused_phase};
 use crate::store::row::whole_millis;
 
 /// `seen`, `pause`: what the phase is paused by, and is to be paused by.
@@ -24,18 +24,31 @@ async fn set_pause(
     audit: AuditRecord,
 ) -> QueryResult<bool> {
     session.begin(Isolation::ReadCommitted)?;
+    let written = write_as_seen(session, place, (seen, pause), now, audit).await;
+    session.conclude(written).await
+}
+
+async fn write_as_seen(
+    session: &mut Session,
+    place: Place,
+    (seen, pause): (Option<PauseRecord>, Option<PauseRecord>),
+    now: DateTime<Utc>,
+    audit: AuditRecord,
+) -> QueryResult<bool> {
+    if seen.is_none() {
+        let others = session.read_pauses()?;
+        if others.iter().filter(|pause| pause.lasts_at(now)).count() >= MAX_PAUSES {
+            return Ok(false);
+        }
+    }
     let (before, after) = (stands(seen.as_ref()), stands(pause.as_ref()));
     let is_as_seen =
         move |row: Option<&PauseRecord>| row.filter(|pause| pause.lasts_at(now)) == seen.as_ref();
-    let written = match session.write_pause(place, is_as_seen, pause).await {
-        Ok(true) => {
-            let audit =
-                AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
-            write_audit(session, Some(audit)).await.map(|()| true)
-        }
-        other => other,
-    };
-    session.conclude(written).await
+    if !session.write_pause(place, is_as_seen, pause).await? {
+        return Ok(false);
+    }
+    let audit = AuditRecord { status_before: Some(before), status_after: Some(after), ..audit };
+    write_audit(session, Some(audit)).await.map(|()| true)
 }
 
 /// How a phase stands, as the statements of the other stores tell the audit.

@@ -410,7 +410,7 @@ statement! {
     Pauses for Pg, rows PauseSql, {},
     "SELECT definition, phase, reason, paused_by, paused_at, ends_at, clock_timestamp() \
      FROM atomic_phases_pauses WHERE coalesce(ends_at > clock_timestamp(), true) \
-     ORDER BY definition, phase LIMIT 1000"
+     ORDER BY definition, phase LIMIT 1100"
 }
 
 type PauseSql = ((Text, Text, Text, Text), (Timestamptz, Nullable<Timestamptz>, Timestamptz));
@@ -464,16 +464,18 @@ impl<'a> SeenPause<'a> {
 }
 
 statement! {
-    /// Pauses a phase that is not paused, for so long or until an operator ends it, and the audit row. Waits for another
-    /// operator who is about to pause it or to end its pause.
+    /// Pauses a phase that is not paused, unless a thousand others are, for so long or until an operator ends it, and the
+    /// audit row. Waits for another operator who is about to pause it or to end its pause.
     PausePhase<'a> for Pg, rows sql_types::Untyped,
     {
         definition: &'a str, phase: &'a str, reason: &'a str, paused_by: &'a str,
         for_ms: Option<i64>, audit: AuditPause<'a>,
     },
-    "WITH paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) VALUES (",
+    "WITH paused AS (INSERT INTO atomic_phases_pauses (definition, phase, reason, paused_by, paused_at, ends_at) SELECT ",
     definition, ", ", phase, ", ", reason, ", ", paused_by, ", clock_timestamp(), clock_timestamp() + ", for_ms,
-    " * interval '1 millisecond') ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
+    " * interval '1 millisecond' WHERE (SELECT count(*) FROM atomic_phases_pauses AS p \
+     WHERE coalesce(p.ends_at > clock_timestamp(), true)) < 1000 \
+     ON CONFLICT (definition, phase) DO UPDATE SET reason = excluded.reason, \
      paused_by = excluded.paused_by, paused_at = excluded.paused_at, ends_at = excluded.ends_at \
      WHERE atomic_phases_pauses.ends_at <= clock_timestamp() RETURNING ends_at) ", {audit}, ", 'runs', ",
     (PAUSED_UNTIL[0]), "ends_at", (PAUSED_UNTIL[1]), " FROM paused"
