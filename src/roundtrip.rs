@@ -39,8 +39,8 @@ pub(crate) enum Because {
     Order,
 }
 
-/// Whether the order of an array's elements is part of the value. A `HashSet` has another one each time
-/// that it is read.
+/// Whether the order of a sequence's elements is part of the value. A `HashSet` has another one each time
+/// that it is read. That of a tuple or an array `[T; N]` always is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Counts,
@@ -79,16 +79,11 @@ pub(crate) fn raw_json<T: Serialize>(value: &T) -> Option<Box<RawValue>> {
 
 /// Where two values of one type differ.
 pub(crate) fn difference<T: Serialize>(written: &T, read: &T, order: Order) -> Option<Loss> {
-    let written = tree::of(written)?;
-    let read = tree::of(read)?;
+    let mut written = tree::of(written)?;
+    let mut read = tree::of(read)?;
     let mut path = Vec::new();
-    let because = first_difference(&written, &read, order, &mut path)?;
+    let because = first_difference(&mut written, &mut read, order, &mut path)?;
     path.reverse();
-    // JSON writes it as null, which an `Option` reads as `None`.
-    let because = match (because, written.at(&path)) {
-        (Because::Differs, Some(node)) if node.is_not_finite() => Because::NotFinite,
-        (because, _) => because,
-    };
     Some(Loss { path, because })
 }
 
@@ -105,28 +100,42 @@ fn not_finite(written: &Node) -> Option<Loss> {
     })
 }
 
-/// The innermost place at which `a` and `b` differ; `path` receives it, the innermost step first.
-fn first_difference(a: &Node, b: &Node, order: Order, path: &mut Vec<Step>) -> Option<Because> {
+/// The innermost place at which `a` and `b` differ; `path` receives it, the innermost step first. Of what it has
+/// compared, it sorts what has no order.
+fn first_difference(
+    a: &mut Node,
+    b: &mut Node,
+    order: Order,
+    path: &mut Vec<Step>,
+) -> Option<Because> {
     match (a, b) {
         (Node::Some(a), Node::Some(b)) => first_difference(a, b, order, path),
         (Node::Named(a_name, a), Node::Named(b_name, b)) if a_name == b_name => {
             first_difference(a, b, order, path)
         }
         (Node::Variant(a_name, a), Node::Variant(b_name, b)) if a_name == b_name => {
-            first_difference(a, b, order, path).inspect(|_| path.push(Step::Field(a_name)))
+            first_difference(a, b, order, path).inspect(|_| path.push(Step::Field(*a_name)))
+        }
+        (Node::Tuple(a), Node::Tuple(b)) if a.len() == b.len() => {
+            let mut places = a.iter_mut().zip(b).enumerate();
+            places.find_map(|(index, (a, b))| {
+                first_difference(a, b, order, path).inspect(|_| path.push(Step::Index(index)))
+            })
         }
         (Node::Fields(a), Node::Fields(b)) if a.len() == b.len() => {
-            a.iter().zip(b).find_map(|((a_name, a), (b_name, b))| {
+            a.iter_mut().zip(b).find_map(|((a_name, a), (b_name, b))| {
                 let because = match a_name == b_name {
                     true => first_difference(a, b, order, path),
                     false => Some(Because::Differs),
                 };
-                because.inspect(|_| path.push(Step::Field(a_name)))
+                because.inspect(|_| path.push(Step::Field(*a_name)))
             })
         }
         (Node::Entries(a), Node::Entries(b)) if a.len() == b.len() => {
-            let (a, b) = (sorted(a), sorted(b));
-            a.into_iter().zip(b).find_map(|((a_key, a), (b_key, b))| {
+            // A map's entries have no order of their own.
+            a.sort_unstable();
+            b.sort_unstable();
+            a.iter_mut().zip(b).find_map(|((a_key, a), (b_key, b))| {
                 let because = match a_key == b_key {
                     true => first_difference(a, b, order, path),
                     false => Some(Because::Differs),
@@ -136,13 +145,18 @@ fn first_difference(a: &Node, b: &Node, order: Order, path: &mut Vec<Step>) -> O
         }
         (Node::Elements(a), Node::Elements(b)) if a.len() == b.len() => {
             let mut within = Vec::new();
-            let (index, because) = a.iter().zip(b).enumerate().find_map(|(index, (a, b))| {
+            let mut places = a.iter_mut().zip(b.iter_mut()).enumerate();
+            let (index, because) = places.find_map(|(index, (a, b))| {
                 first_difference(a, b, order, &mut within).map(|because| (index, because))
             })?;
             let permuted = because != Because::Order && {
-                let (mut a, mut b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
-                a.sort_unstable();
-                b.sort_unstable();
+                // What the elements hold may have no order either, as a set in a pair.
+                let sorted = |nodes: &mut [Node]| {
+                    nodes.iter_mut().for_each(Node::sort);
+                    nodes.sort_unstable();
+                };
+                sorted(a);
+                sorted(b);
                 a == b
             };
             match (permuted, order) {
@@ -155,15 +169,11 @@ fn first_difference(a: &Node, b: &Node, order: Order, path: &mut Vec<Step>) -> O
                 }
             }
         }
-        (a, b) => (a != b).then_some(Because::Differs),
+        (a, b) if a == b => None,
+        // JSON writes it as null, which an `Option` reads as `None`.
+        (a, _) if a.is_not_finite() => Some(Because::NotFinite),
+        _ => Some(Because::Differs),
     }
-}
-
-/// A map's entries have no order of their own.
-fn sorted(entries: &[(Node, Node)]) -> Vec<(&Node, &Node)> {
-    let mut entries: Vec<_> = entries.iter().map(|(key, value)| (key, value)).collect();
-    entries.sort_unstable();
-    entries
 }
 
 #[cfg(test)]

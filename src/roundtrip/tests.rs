@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::*;
 
@@ -113,6 +113,61 @@ fn what_has_no_order_comes_back_in_any() {
     // An array is not a set: other defects in it are still found.
     let rates = [(1.0, texts().collect::<HashSet<_>>()), (f64::NAN, HashSet::new())];
     assert_eq!(lost(&quote(rates)), ("lines[1].rate[0]".into(), Because::NotFinite));
+}
+
+#[test]
+fn g5_a_tuple_that_is_read_in_another_order_is_found() {
+    struct Point {
+        lat: f64,
+        lon: f64,
+    }
+    impl Serialize for Point {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            (self.lon, self.lat).serialize(serializer)
+        }
+    }
+    impl<'de> Deserialize<'de> for Point {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let (lat, lon) = Deserialize::deserialize(deserializer)?;
+            Ok(Self { lat, lon })
+        }
+    }
+    let place = || "lines[0].rate[0]".to_owned();
+    assert_eq!(lost(&quote([Point { lat: 48.2, lon: 16.4 }])), (place(), Because::Differs));
+    comes_back(&quote([Point { lat: 1.5, lon: 1.5 }]));
+
+    struct Turned([u8; 2]);
+    impl Serialize for Turned {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            [self.0[1], self.0[0]].serialize(serializer)
+        }
+    }
+    impl<'de> Deserialize<'de> for Turned {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            Deserialize::deserialize(deserializer).map(Self)
+        }
+    }
+    assert_eq!(lost(&quote([Turned([1, 2])])), (place(), Because::Differs));
+}
+
+#[test]
+fn a_map_as_a_list_of_pairs_comes_back_with_the_sets_in_it() {
+    struct Pairs(HashMap<u8, HashSet<u8>>);
+    impl Serialize for Pairs {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_seq(&self.0)
+        }
+    }
+    impl<'de> Deserialize<'de> for Pairs {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let pairs = Vec::<(u8, HashSet<u8>)>::deserialize(deserializer)?;
+            Ok(Self(pairs.into_iter().collect()))
+        }
+    }
+    let pairs = || Pairs((0..20).map(|key| (key, (key..key + 20).collect())).collect());
+    comes_back(&quote([pairs(), pairs()]));
+    let loss = difference(&pairs(), &pairs(), Order::Counts).unwrap();
+    assert_eq!(loss.because, Because::Order);
 }
 
 #[test]

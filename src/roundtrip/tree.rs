@@ -27,7 +27,10 @@ pub(super) enum Node {
     Variant(&'static str, Box<Node>),
     /// A variant without content, which JSON writes as its name.
     UnitVariant(&'static str),
+    /// Of a sequence, which may be a set.
     Elements(Vec<Node>),
+    /// Of a tuple or an array, whose positions mean something.
+    Tuple(Vec<Node>),
     Fields(Vec<(&'static str, Node)>),
     Entries(Vec<(Node, Node)>),
 }
@@ -50,7 +53,7 @@ impl Node {
     pub(super) fn find_not_finite(&self, path: &mut Vec<Step>) -> bool {
         let (found, step) = match self {
             Self::Variant(name, inner) => (inner.find_not_finite(path), Step::Field(name)),
-            Self::Elements(elements) => {
+            Self::Elements(elements) | Self::Tuple(elements) => {
                 let found = elements.iter().position(|element| element.find_not_finite(path));
                 (found.is_some(), Step::Index(found.unwrap_or_default()))
             }
@@ -70,17 +73,22 @@ impl Node {
         found
     }
 
-    /// What stands at `path`; a step does not identify a map's entry.
-    pub(super) fn at(&self, path: &[Step]) -> Option<&Self> {
-        let Some((step, rest)) = path.split_first() else { return Some(self) };
-        match (self, step) {
-            (Self::Some(inner) | Self::Named(_, inner), _) => inner.at(path),
-            (Self::Variant(name, inner), Step::Field(field)) if name == field => inner.at(rest),
-            (Self::Elements(elements), Step::Index(index)) => elements.get(*index)?.at(rest),
-            (Self::Fields(fields), Step::Field(field)) => {
-                fields.iter().find(|(name, _)| name == field)?.1.at(rest)
+    /// Puts what has no order of its own in order, the innermost first: two nodes are equal after it if they differ in the
+    /// order of sets alone.
+    pub(super) fn sort(&mut self) {
+        match self {
+            Self::Some(inner) | Self::Named(_, inner) | Self::Variant(_, inner) => inner.sort(),
+            Self::Tuple(elements) => elements.iter_mut().for_each(Self::sort),
+            Self::Elements(elements) => {
+                elements.iter_mut().for_each(Self::sort);
+                elements.sort_unstable();
             }
-            _ => None,
+            Self::Fields(fields) => fields.iter_mut().for_each(|(_, field)| field.sort()),
+            Self::Entries(entries) => {
+                entries.iter_mut().for_each(|(_, value)| value.sort());
+                entries.sort_unstable();
+            }
+            _ => {}
         }
     }
 
@@ -92,7 +100,9 @@ impl Node {
         let Some((&index, rest)) = indices.split_first() else { return };
         let (step, inner) = match self {
             Self::Variant(name, inner) => (Step::Field(name), Some(&**inner)),
-            Self::Elements(elements) => (Step::Index(index), elements.get(index)),
+            Self::Elements(elements) | Self::Tuple(elements) => {
+                (Step::Index(index), elements.get(index))
+            }
             Self::Fields(fields) => match fields.get(index) {
                 Some((name, field)) => (Step::Field(name), Some(field)),
                 None => return,
@@ -280,7 +290,7 @@ impl Serializer for Tree {
 
 /// The traits of an array, and those of a struct.
 macro_rules! elements {
-    ($($of:ident::$method:ident,)*) => {
+    ($($of:ident::$method:ident => $node:ident,)*) => {
         $(impl $of for Elements {
             type Ok = Node;
             type Error = Error;
@@ -291,17 +301,17 @@ macro_rules! elements {
             }
 
             fn end(self) -> Outcome {
-                self.finish(Node::Elements)
+                self.finish(Node::$node)
             }
         })*
     };
 }
 
 elements! {
-    SerializeSeq::serialize_element,
-    SerializeTuple::serialize_element,
-    SerializeTupleStruct::serialize_field,
-    SerializeTupleVariant::serialize_field,
+    SerializeSeq::serialize_element => Elements,
+    SerializeTuple::serialize_element => Tuple,
+    SerializeTupleStruct::serialize_field => Tuple,
+    SerializeTupleVariant::serialize_field => Tuple,
 }
 
 macro_rules! fields {
