@@ -248,6 +248,7 @@ mod movable_task;
 mod number;
 mod observe;
 pub mod ops;
+mod panics;
 pub mod phase;
 pub mod prelude;
 mod probe;

@@ -27,6 +27,7 @@ use tracing::Dispatch;
 use tracing::dispatcher::{get_default, set_default};
 
 use crate::lock::lock;
+use crate::panics::catch;
 
 /// A thread that polls tasks of a runtime.
 pub(crate) trait PollingThread: Send + Sync {
@@ -293,9 +294,9 @@ impl<T> Drop for Moved<T> {
     }
 }
 
-/// What panics while it is dropped must not end the thread; nor must what it panics with, when that is dropped.
+/// What panics while it is dropped must not end the thread.
 fn dropped(value: impl Sized) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(std::mem::forget);
+    let _ = catch(|| drop(value));
 }
 
 #[cfg(test)]

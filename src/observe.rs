@@ -52,7 +52,7 @@ pub(crate) use self::jobs::*;
 pub(crate) use self::replay_cache::*;
 pub(crate) use self::requests::*;
 pub(crate) use self::scopes::Scopes;
-pub(crate) use self::unharmed::{Span, catch};
+pub(crate) use self::unharmed::Span;
 pub(crate) use self::workers::*;
 use crate::repeats::Repeats;
 
@@ -116,7 +116,7 @@ pub(crate) fn trace_context_panicked() {
 /// Tells the application's recorder of metrics. That it panicked is said once a minute.
 #[cfg(feature = "metrics")]
 fn recorded(record: impl FnOnce()) {
-    if catch(record).is_none()
+    if crate::panics::catch(record).is_none()
         && let Some(suppressed) = REPEATS.admits("recorder", ONE_MINUTE)
     {
         warn!(suppressed, "a metrics recorder panicked; what it received is not counted");

@@ -1,7 +1,6 @@
 //! Between the engine's values and the bytes of a row: the codec, the caps, and the form of a reply.
 
 use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::value::RawValue;
 
@@ -11,6 +10,7 @@ use crate::codec::{CodecError, Place};
 use crate::config::NEVER_STORED;
 use crate::job::{JobId, StagedJob};
 use crate::key::{IdempotencyKey, Scope};
+use crate::panics;
 use crate::phase::{Outputs, Reply};
 use crate::store::{REPLY_STATUSES, Store, StoredResponse, Work};
 
@@ -70,7 +70,7 @@ impl Plain {
 
 /// A codec that panics fails for this one value, and not for the worker that it runs in.
 fn caught<T>(codec: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
-    catch_unwind(AssertUnwindSafe(codec))
+    panics::catch(codec)
         .unwrap_or(Err(CodecError("the codec panicked: the process's log says where")))
 }
 

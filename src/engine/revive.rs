@@ -1,6 +1,5 @@
 //! From the stored values of a row to a request that can run, or to why it cannot.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use super::stranded::StrandedBecause;
 use crate::definition::{Definition, EffectClass, Phase, PhaseKind, PhaseList};
 use crate::fingerprint::StoredFingerprint;
 use crate::key::{IdempotencyKey, Scope};
+use crate::panics;
 use crate::phase::Outputs;
 use crate::store::nodes::NodeDefinition;
 use crate::store::{KeyRow, Store};
@@ -81,10 +81,9 @@ impl<S: Store> Revived<S> {
     /// Whether the later phases can read this as the output of the next one, and what its type says if they cannot. What a
     /// type's `Deserialize` does with it is the application's; one that panics has not read it.
     pub(super) fn reads(&self, index: usize, output: &RawValue) -> Result<(), Option<String>> {
-        let reads = || self.request.reads(index, output, index + 1);
-        match catch_unwind(AssertUnwindSafe(reads)) {
-            Ok(read) => read.map_err(|error| of_the_type(&error.to_string())),
-            Err(_) => Err(None),
+        match panics::catch(|| self.request.reads(index, output, index + 1)) {
+            Some(read) => read.map_err(|error| of_the_type(&error.to_string())),
+            None => Err(None),
         }
     }
 
@@ -157,15 +156,13 @@ impl<S: Store> Core<S> {
         };
         // What a type's `Deserialize` does with a stored value is the application's; a panic of it is an
         // attempt like any other failure.
-        let decoded = catch_unwind(AssertUnwindSafe(|| (entry.decode)(&plain.params)));
-        let Ok(Ok(request)) = decoded else {
+        let Some(Ok(request)) = panics::catch(|| (entry.decode)(&plain.params)) else {
             return undecodable(StrandedBecause::ParametersUndecodable);
         };
         let Some(context) = plain.context() else {
             return undecodable(StrandedBecause::OutputsUndecodable);
         };
-        let are_read = catch_unwind(AssertUnwindSafe(|| are_read(&*request, &outputs)));
-        if !are_read.unwrap_or(false) {
+        if !panics::catch(|| are_read(&*request, &outputs)).unwrap_or(false) {
             return undecodable(StrandedBecause::OutputsUndecodable);
         }
         let found = Revival::Ready(progress);

@@ -9,6 +9,7 @@ use super::background::Driven;
 use super::outcome::{CallError, Outcome};
 use super::{Core, observed};
 use crate::observe::{self, Span, spans};
+use crate::panics;
 use crate::store::{KeyRow, Right, Store};
 use crate::traces::{Link, LinkKind, StoredTrace, TraceContext, Traceparent};
 
@@ -17,7 +18,7 @@ pub(crate) type Traces = Option<Arc<dyn TraceContext>>;
 
 /// What the application's code is asked: where it panics, the request continues without an answer.
 fn unharmed<T: Default>(asked: impl FnOnce() -> T) -> T {
-    observe::catch(asked).unwrap_or_else(|| {
+    panics::catch(asked).unwrap_or_else(|| {
         observe::trace_context_panicked();
         T::default()
     })

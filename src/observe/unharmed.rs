@@ -5,18 +5,13 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tracing::field::Value;
 use tracing::span::Entered;
 
-/// What the application's code returns; `None` if it panicked.
-pub(crate) fn catch<T>(ask: impl FnOnce() -> T) -> Option<T> {
-    // What it panicked with is not dropped: that is its code, too.
-    catch_unwind(AssertUnwindSafe(ask)).map_err(std::mem::forget).ok()
-}
+use crate::panics::catch;
 
 /// Tells the application's code something. If that code panics, it has not heard it, and nothing else happens.
 pub(super) fn caught(tell: impl FnOnce()) {

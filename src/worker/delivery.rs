@@ -2,13 +2,11 @@
 
 use std::future::poll_fn;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::by_chance;
@@ -20,6 +18,7 @@ use crate::chance;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::observe::{self, JobSeen, Span, spans};
+use crate::panics;
 use crate::store::{DueJob, JobAt, JobRow, Store, StoreError, Undelivered};
 
 /// The longest back-off, also where a sink asks for more.
@@ -119,7 +118,7 @@ impl From<DeliveryError> for Failure {
 impl<S: Store> Delivery<S> {
     /// How many of these jobs are delivered at the same time, where the sink says so.
     pub(super) fn max_concurrency(&self, name: &str) -> Option<usize> {
-        let most = catch_unwind(AssertUnwindSafe(|| self.sink.concurrency(name)));
+        let most = panics::catch(|| self.sink.concurrency(name));
         most.unwrap_or(Some(NonZeroUsize::MIN)).map(NonZeroUsize::get)
     }
 
@@ -271,7 +270,7 @@ impl<S: Store> Delivery<S> {
                 false => Err(Failure::Left(Why::NotHandled)),
             }
         };
-        let mut delivery = pin!(AssertUnwindSafe(delivery).catch_unwind());
+        let mut delivery = pin!(panics::catch_async(delivery));
         // The timer wakes; the moment decides. A process that stood still must not continue a delivery that
         // is another node's by now.
         let delivery = poll_fn(|context| match Moment::now() < ends {
@@ -284,8 +283,8 @@ impl<S: Store> Delivery<S> {
             None => delivery.await,
         };
         let why = match ended {
-            Ok(Some(Ok(delivered))) => return delivered,
-            Ok(Some(Err(_))) => "the delivery panicked: the process's log says where",
+            Ok(Some(Some(delivered))) => return delivered,
+            Ok(Some(None)) => "the delivery panicked: the process's log says where",
             Ok(None) | Err(_) => "the delivery took too long: see `WorkerConfig::delivery`",
         };
         Err(DeliveryError::retry(why).into())

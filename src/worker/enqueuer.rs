@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use crate::engine::Engine;
 use crate::job::FIRST_NOTICE;
 use crate::key::Scope;
 use crate::observe;
+use crate::panics;
 use crate::store::{DueJob, JobAt, JobPlace, Store, StoreError};
 
 /// How many names that this node leaves to others are reported, once each.
@@ -116,7 +116,7 @@ impl<S: Store> Enqueuer<S> {
 
 /// A sink that panics here is asked again where it counts as the job's failure: see `hand_over`.
 fn handles(sink: &dyn DynSink, name: &str) -> bool {
-    catch_unwind(AssertUnwindSafe(|| sink.handles(name))).unwrap_or(true)
+    panics::catch(|| sink.handles(name)).unwrap_or(true)
 }
 
 /// Reports the jobs that this process stages and its sink does not handle, when workers start: before one is late.

@@ -306,17 +306,9 @@ fn g10_a_halted_runtime_whose_phase_waits_for_its_turn_keeps_the_connection_from
 /// What an application panics with on the connection's thread, and panics again where that is dropped.
 #[tokio::test]
 async fn g17_whatever_panics_on_the_thread_of_sqlite_does_not_end_it() {
-    struct PanicsTwice;
-    impl Drop for PanicsTwice {
-        fn drop(&mut self) {
-            panic!("once more");
-        }
-    }
     let bench = Bench::on(Sqlite::fresh().await);
     let mut conn = bench.db.connection().await.unwrap();
-    let panics = conn.spawn_blocking(|_| -> diesel::QueryResult<()> {
-        std::panic::panic_any(std::panic::AssertUnwindSafe(PanicsTwice))
-    });
+    let panics = conn.spawn_blocking(|_| -> diesel::QueryResult<()> { panics_twice() });
     assert!(panics.await.is_err());
     drop(conn);
     finished(bench.call("k", Visit::Passes).await);

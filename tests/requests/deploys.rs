@@ -251,7 +251,7 @@ struct Refuses;
 
 impl<'de> Deserialize<'de> for Refuses {
     fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        panic!("there are no such values any more")
+        panics_twice()
     }
 }
 

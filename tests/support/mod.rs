@@ -48,6 +48,17 @@ use std::time::Duration;
 pub use provider::Provider;
 pub use requests::*;
 
+/// Panics with a value that panics once more where it is dropped.
+pub fn panics_twice() -> ! {
+    struct PanicsTwice;
+    impl Drop for PanicsTwice {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+    std::panic::panic_any(PanicsTwice)
+}
+
 /// Waits for a fact, half a minute at most.
 #[track_caller]
 pub fn until(fact: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {

@@ -13,7 +13,7 @@ use atomic_phases::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Provider, TestDb};
+use super::{Provider, TestDb, panics_twice};
 
 /// Shared state of the requests under test.
 #[derive(Clone, Default)]
@@ -142,7 +142,7 @@ impl<Db: TestDb> Book {
                 return Err(ForeignError::retryable("asked for"));
             }
             Trouble::RetryForeignAlways => return Err(ForeignError::retryable("asked for")),
-            Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
+            Trouble::PanicForeignOnce if time == 1 => panics_twice(),
             Trouble::RejectForeign => {
                 return Err(ForeignError::reject(Reply::text(402, "declined")));
             }
@@ -168,7 +168,7 @@ impl<Db: TestDb> Book {
         match *self.trouble {
             Trouble::RejectLast => return Err(PhaseError::reject(Reply::text(409, "sold out"))),
             Trouble::RetryLastOnce if time == 1 => return Err(PhaseError::retryable("asked for")),
-            Trouble::PanicLastOnce if time == 1 => panic!("as asked for"),
+            Trouble::PanicLastOnce if time == 1 => panics_twice(),
             Trouble::SwallowError => {
                 let _ = Db::insert_unique(tx, "twice").await;
                 let _ = Db::insert_unique(tx, "twice").await;
@@ -234,7 +234,7 @@ impl<Db: TestDb> Notify {
         match *self.trouble {
             Trouble::RetryForeignOnce if time == 1 => Err(ForeignError::retryable("timed out")),
             Trouble::NotExecutedOnce if time == 1 => Err(ForeignError::not_executed("refused")),
-            Trouble::PanicForeignOnce if time == 1 => panic!("as asked for"),
+            Trouble::PanicForeignOnce if time == 1 => panics_twice(),
             Trouble::HangAfterCall if time == 1 => std::future::pending().await,
             Trouble::UnknownForeign => Err(ForeignError::unknown("asked for")),
             Trouble::RejectForeign => Err(ForeignError::reject(Reply::text(404, "no such pilot"))),
@@ -314,7 +314,7 @@ impl<Db: TestDb> Parcel {
         batch.stage_job("label", &id)?;
         match *self.trouble {
             Trouble::RejectFirst => return Err(PhaseError::reject(Reply::text(402, "no credit"))),
-            Trouble::PanicFirst => panic!("as asked for"),
+            Trouble::PanicFirst => panics_twice(),
             Trouble::RetryFirst => return Err(PhaseError::retryable("asked for")),
             Trouble::FinishEarly => return Ok(Flow::Finish(Reply::text(200, "enough"))),
             Trouble::SwallowError => Db::add_unique(batch, "taken"),
@@ -353,7 +353,7 @@ impl<Db: TestDb> Parcel {
         match *self.trouble {
             Trouble::RejectLast => return Err(PhaseError::reject(Reply::text(409, "too heavy"))),
             Trouble::RetryLastOnce if time == 1 => return Err(PhaseError::retryable("asked for")),
-            Trouble::PanicLastOnce if time == 1 => panic!("as asked for"),
+            Trouble::PanicLastOnce if time == 1 => panics_twice(),
             Trouble::NestedFailure => Db::add_unique(batch, "taken"),
             _ => {}
         }

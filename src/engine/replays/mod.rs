@@ -15,7 +15,6 @@ mod seal;
 mod time;
 mod tombstones;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +34,7 @@ use crate::key::{IdempotencyKey, Scope};
 use crate::lock::lock;
 use crate::moment::Moment;
 use crate::observe;
+use crate::panics;
 use crate::replay_cache::{CacheError, CachedReplays};
 use crate::store::{Store, StoredResponse};
 use crate::task;
@@ -159,10 +159,10 @@ impl Replays {
         limit: Duration,
         answering: impl Future<Output = Result<T, CacheError>>,
     ) -> Result<T, CacheError> {
-        let caught = AssertUnwindSafe(answering).catch_unwind();
+        let caught = panics::catch_async(answering);
         let answer = match tokio::time::timeout(limit, caught).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(CacheError::Unavailable),
+            Ok(Some(answer)) => answer,
+            Ok(None) | Err(_) => Err(CacheError::Unavailable),
         };
         match &answer {
             Ok(_) => self.breaker.answered(),

@@ -8,10 +8,8 @@
 //! (G17).
 
 use std::future::{Future, pending};
-use std::panic::AssertUnwindSafe;
 
 use diesel::result::{DatabaseErrorKind, Error};
-use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::Run;
@@ -19,6 +17,7 @@ use super::body::{Body, BodyError};
 use crate::definition::Phase;
 use crate::error::DbError;
 use crate::observe::Span;
+use crate::panics;
 use crate::phase::PhaseFailure;
 use crate::request::Step;
 use crate::store::{Store, TransactionId};
@@ -33,7 +32,7 @@ impl<S: Store> Run<S> {
         transaction: Option<TransactionId>,
         body: impl Future<Output = Result<Step, E>> + Unpin,
     ) -> Option<Body<PhaseFailure>> {
-        let body = span.around(AssertUnwindSafe(body).catch_unwind());
+        let body = span.around(panics::catch_async(body));
         let began = Instant::now();
         // One that did not wait was not interrupted: by a statement of an embedded database, say.
         let is_late = || phase.time_limit().is_some_and(|limit| began.elapsed() > limit);

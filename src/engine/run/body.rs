@@ -1,6 +1,5 @@
 //! How the body of a phase ended, and what that means for the request.
 
-use std::any::Any;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -23,15 +22,12 @@ pub(super) enum Body<F> {
 }
 
 impl<F> Body<F> {
-    pub(super) fn of<E: Into<BodyError<F>>>(
-        ended: Result<Result<Step, E>, Box<dyn Any + Send>>,
-    ) -> Self {
+    pub(super) fn of<E: Into<BodyError<F>>>(ended: Option<Result<Step, E>>) -> Self {
         match ended {
-            Ok(Ok(Step::Output(output))) => Self::Output(output),
-            Ok(Ok(Step::Reply(reply))) => Self::Reply(reply),
-            Ok(Err(error)) => Self::Failed(error.into().0),
-            // The panic's message went to the panic hook already; it may hold anything (G19).
-            Err(_) => Self::Panicked,
+            Some(Ok(Step::Output(output))) => Self::Output(output),
+            Some(Ok(Step::Reply(reply))) => Self::Reply(reply),
+            Some(Err(error)) => Self::Failed(error.into().0),
+            None => Self::Panicked,
         }
     }
 }

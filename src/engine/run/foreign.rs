@@ -7,13 +7,10 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{Break, Continue};
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use super::body::{Body, database_failed, timed_out};
 use super::{PhaseEnd, Run};
@@ -25,6 +22,7 @@ use crate::engine::pauses::Unread;
 use crate::moment::Moment;
 use crate::movable_task;
 use crate::observe;
+use crate::panics;
 use crate::phase::{
     CallState, DerivedKey, ForeignCall, ForeignError, ForeignFailure, PhaseFailure, PhaseInputs,
 };
@@ -272,8 +270,7 @@ impl<S: Store> Run<S> {
             };
             let running = inside!(phase.name, self.request.run_foreign(index, call, &inputs));
             // It owns the body, and `attend` drops it: what the body holds is gone when the call's state is asked.
-            let running = AssertUnwindSafe(running).catch_unwind();
-            let running = self.span_of(phase).around(running);
+            let running = self.span_of(phase).around(panics::catch_async(running));
             let limit = phase.time_limit().unwrap_or(Duration::MAX);
             let limit = self.left_of_window(effect).map_or(limit, |left| left.min(limit));
             faults! { let _open = self.transaction_over_call().await; }

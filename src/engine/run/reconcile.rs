@@ -3,10 +3,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow::{Break, Continue};
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
-
-use futures_util::FutureExt;
 
 use super::release::{ATTEMPT_CAP, at_cap};
 use super::{PhaseEnd, RoundEnd, Run, Transition};
@@ -15,6 +12,7 @@ use crate::engine::outcome::{CallError, FailureCause, Outcome};
 use crate::engine::pauses::Unread;
 use crate::engine::resolution::{executed, not_executed};
 use crate::observe;
+use crate::panics;
 use crate::phase::{PhaseFailure, PhaseInputs, Reconciled};
 use crate::request::Step;
 use crate::store::events::EventKind;
@@ -133,13 +131,13 @@ impl<S: Store> Run<S> {
         // Two thirds: the answer has to be written while the lease still is ours.
         let bound = self.core.settings.lease * 2 / 3;
         let asking = inside!(phase.name, self.request.reconcile(index, &inputs));
-        let asked = AssertUnwindSafe(asking).catch_unwind();
+        let asked = panics::catch_async(asking);
         match tokio::time::timeout(bound, self.span_of(phase).around(asked)).await {
-            Ok(Ok(Ok(found))) => Ok(found),
+            Ok(Some(Ok(found))) => Ok(found),
             failed => {
                 let (how, why) = match failed {
-                    Ok(Ok(Err(error))) => ("it returned an error", failed_with(&error.0)),
-                    Ok(Err(_)) => ("it panicked", "panicked".to_owned()),
+                    Ok(Some(Err(error))) => ("it returned an error", failed_with(&error.0)),
+                    Ok(None) => ("it panicked", "panicked".to_owned()),
                     _ => ("it took too long", "took too long".to_owned()),
                 };
                 let subject = self.subject();

@@ -24,10 +24,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::not_written;
 use super::file::replaced;
 use super::statement::Sharing;
-use super::thread::caught;
 use super::transaction::{RELEASE, commit};
 use super::turns::ConnectionLock;
 use super::watched::{WatchedConnection, end};
+use crate::panics::catch;
 use crate::store::{Commit, StoreError};
 
 /// How many share a commit at most. More would save little, and the first of them waits for the last.
@@ -70,8 +70,8 @@ where
 {
     fn write(&mut self, conn: &mut SqliteConnection) -> QueryResult<bool> {
         // A value that panics as it is bound must not take the others along.
-        let came_to = caught(|| (self.work)(conn));
-        self.came_to = came_to.unwrap_or_else(|()| Err(unknown("a statement panicked")))?;
+        let came_to = catch(|| (self.work)(conn));
+        self.came_to = came_to.unwrap_or_else(|| Err(unknown("a statement panicked")))?;
         Ok(self.came_to.is_some())
     }
 

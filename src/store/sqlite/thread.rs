@@ -11,7 +11,6 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::WRITER_WAIT;
 use super::turns::OfferQueue;
 use crate::movable_task::{MovedTask, PollingThread};
+use crate::panics::catch;
 
 /// A thread that runs what it is sent, in order, until its last sender is dropped.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Worker {
             while let Some(job) = next_job() {
                 run(job);
             }
-            let answer = caught(task).map_err(|()| GONE.into());
+            let answer = catch(task).ok_or_else(|| GONE.into());
             return Box::pin(future::ready(answer));
         }
         let (answer, answered) = oneshot::channel();
@@ -133,12 +133,7 @@ fn next_job() -> Option<Job> {
 
 /// A job that panics drops its answer's sender, which its caller sees as an error.
 fn run(job: Job) {
-    let _ = caught(job);
-}
-
-/// What a job panics with is not dropped: that may panic, too, and would end the thread.
-pub(super) fn caught<R>(job: impl FnOnce() -> R) -> Result<R, ()> {
-    catch_unwind(AssertUnwindSafe(job)).map_err(std::mem::forget)
+    let _ = catch(job);
 }
 
 /// Through which tasks are moved to the thread.
