@@ -7,6 +7,7 @@ use crate::fingerprint::{
     Fingerprint, FingerprintError, FingerprintRule, FingerprintVersion, RequestOrigin, fingerprint,
     fingerprint_in,
 };
+use crate::panics;
 use crate::request::RequestDefinition;
 use crate::roundtrip::{self, Because, Loss, Order, difference};
 use crate::store::Store;
@@ -41,6 +42,12 @@ pub(super) trait Asking<S: Store>: Send + Sync {
     /// The fingerprint of stored parameters, read by the caller's type; `None` where they are not of
     /// that type.
     fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint>;
+}
+
+/// What a type's `Deserialize` and `Serialize` do with stored parameters is the application's; one that panics has not read
+/// them.
+fn caught<T>(read: impl FnOnce() -> Option<T>) -> Option<T> {
+    panics::catch(read).flatten()
 }
 
 impl<R: serde::Serialize, A> Given<R, A> {
@@ -82,9 +89,10 @@ where
         readings: u32,
     ) -> Result<Box<dyn BoundRequest<S>>, CallError> {
         let read = || {
-            serde_json::from_slice::<R>(params).map_err(|_| {
-                let path = roundtrip::stored(&self.request).err().map(|loss| loss.path);
-                FingerprintError::at(path.unwrap_or_default(), FingerprintRule::NotRead)
+            caught(|| serde_json::from_slice::<R>(params).ok()).ok_or_else(|| {
+                let loss = caught(|| roundtrip::stored(&self.request).err());
+                let path = loss.map_or_else(Vec::new, |loss| loss.path);
+                FingerprintError::at(path, FingerprintRule::NotRead)
             })
         };
         // What has another fingerprint each time that it is read would make a mismatch of each retry.
@@ -101,7 +109,9 @@ where
     }
 
     fn fingerprint_of(&self, params: &[u8]) -> Option<Fingerprint> {
-        let read: R = serde_json::from_slice(params).ok()?;
-        fingerprint(&self.origin, &read).ok()
+        caught(|| {
+            let read: R = serde_json::from_slice(params).ok()?;
+            fingerprint(&self.origin, &read).ok()
+        })
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use crate::support::work::dies_in_its_call;
 use crate::support::*;
 use atomic_phases::engine::{
-    BuildError, CheckReport, FailureCause, Resolution, ResolveError, Resolved, StrandedBecause,
+    BuildError, CallError, CheckReport, FailureCause, Resolution, ResolveError, Resolved,
+    StrandedBecause,
 };
-use atomic_phases::fingerprint::Unfingerprinted;
+use atomic_phases::fingerprint::{FingerprintRule, Unfingerprinted};
 use atomic_phases::phase::{DerivedKey, Reconciled};
 use atomic_phases::request::RequestDefinition;
 use atomic_phases::store::Status;
@@ -508,14 +509,19 @@ async fn g17_parameters_of_another_type_count_as_attempts_and_an_operator_can_se
 >(
     db: S,
 ) {
-    parameters_that_are_not_read::<S, InText>(db).await;
+    parameters_that_are_not_read(db, InText { amount: "two".into() }).await;
 }
 
 async fn g17_parameters_whose_type_panics_as_it_reads_them_do_so_too<S: TestDb>(db: S) {
-    parameters_that_are_not_read::<S, Panicking>(db).await;
+    parameters_that_are_not_read(db.clone(), Panicking { amount: Refuses }).await;
+    // Under a new key as well, nothing runs what could not be read again.
+    let engine = running::<S, Panicking>(&db, &App::default());
+    let told = engine.call(&scope(), &key("new"), Panicking { amount: Refuses }).await;
+    let Err(CallError::Fingerprint(why)) = &told else { panic!("{told:?}") };
+    assert_eq!(why.rule(), FingerprintRule::NotRead);
 }
 
-async fn parameters_that_are_not_read<S: TestDb, R: RequestDefinition<S, App>>(db: S) {
+async fn parameters_that_are_not_read<S: TestDb, R: RequestDefinition<S, App>>(db: S, request: R) {
     let app = App::default();
     let old = running::<S, InNumbers>(&db, &app);
     for name in ["retried", "finished"] {
@@ -526,6 +532,9 @@ async fn parameters_that_are_not_read<S: TestDb, R: RequestDefinition<S, App>>(d
     let new = new.build().unwrap();
     let because = StrandedBecause::ParametersUndecodable;
     assert_eq!(new.check().await.unwrap().stranded[0].because, because);
+    // Whether it asks for the same is not known (G9).
+    let told = new.call(&scope(), &key("retried"), request).await;
+    assert_eq!(failed(told), FailureCause::NotKnownHere);
     let mut completer = Completer::new(&new, WorkerConfig::default().grace(Duration::ZERO));
     for _ in 0..4 {
         completer.run_once().await.unwrap();
