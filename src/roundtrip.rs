@@ -63,18 +63,18 @@ pub(crate) fn stored<T: Serialize + DeserializeOwned>(value: &T) -> Result<Box<R
     }
 }
 
-/// Whether a float in the value is NaN or infinite. For values that are not read back as their own type.
-pub(crate) fn writes_a_float_as_null<T: Serialize>(value: &T, json: &[u8]) -> bool {
+/// The float in the value that is NaN or infinite. For values of which not each part is compared with what is read back.
+pub(crate) fn float_written_as_null<T: Serialize>(value: &T, json: &[u8]) -> Option<Loss> {
     // Most values hold no null, and need no second serialization.
     let holds_null = json.windows(4).any(|bytes| bytes == b"null");
-    holds_null && tree::of(value).as_ref().and_then(not_finite).is_some()
+    holds_null.then(|| tree::of(value)).flatten().as_ref().and_then(not_finite)
 }
 
 /// The JSON of a value that is not read back as its own type. `None` if it has no JSON form, or contains a float that is
 /// NaN or infinite.
 pub(crate) fn raw_json<T: Serialize>(value: &T) -> Option<Box<RawValue>> {
     let json = serde_json::value::to_raw_value(value).ok()?;
-    (!writes_a_float_as_null(value, json.get().as_bytes())).then_some(json)
+    float_written_as_null(value, json.get().as_bytes()).is_none().then_some(json)
 }
 
 /// Where two values of one type differ.

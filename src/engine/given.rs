@@ -95,6 +95,10 @@ where
                 FingerprintError::at(path, FingerprintRule::NotRead)
             })
         };
+        // The fingerprint refuses such a float, except in an `Unfingerprinted`.
+        if let Some(loss) = roundtrip::float_written_as_null(&self.request, params) {
+            return Err(FingerprintError::at(loss.path, FingerprintRule::NotFinite).into());
+        }
         // What has another fingerprint each time that it is read would make a mismatch of each retry.
         for _ in 1..readings {
             self.compare(&read()?, given)?;

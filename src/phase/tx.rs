@@ -97,7 +97,7 @@ impl Staging {
         let args = serde_json::to_vec(given).map_err(|_| {
             PhaseError::retryable("a staged job's arguments do not serialize to JSON")
         })?;
-        if roundtrip::writes_a_float_as_null(given, &args) {
+        if roundtrip::float_written_as_null(given, &args).is_some() {
             return Err(PhaseError::retryable(
                 "a staged job's arguments hold a float that is NaN or infinite, which JSON writes as null: \
                  stage a finite number, or an Option",

@@ -21,6 +21,7 @@ on_every_store! {
     g9_a_field_that_was_added_with_a_default_makes_no_mismatch,
     g9_what_the_callers_type_cannot_read_is_no_mismatch_and_not_replayed,
     g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request,
+    g5_a_float_without_a_json_form_is_refused_outside_of_the_fingerprint_too,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -409,6 +410,7 @@ tagged!("tagged.sorted", BTreeSet<String>);
 tagged!("tagged.maps", HashMap<String, u8>);
 tagged!("tagged.skipped", Skipped);
 tagged!("tagged.unread", Unread);
+tagged!("tagged.weights", Weight);
 
 fn yes() -> bool {
     true
@@ -425,6 +427,29 @@ struct Unread {
     #[serde(skip_serializing)]
     #[allow(dead_code)]
     code: u8,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Weight {
+    kg: Unfingerprinted<Option<f64>>,
+}
+
+async fn g5_a_float_without_a_json_form_is_refused_outside_of_the_fingerprint_too<S: TestDb>(
+    db: S,
+) {
+    let engine = Engine::builder(db.clone()).register::<Tagged<Weight>>().build().unwrap();
+    let call = |kg| {
+        let tags = vec![Weight { kg: Unfingerprinted(kg) }];
+        engine.call(&scope(), &key("k"), Tagged { ride: 1, tags })
+    };
+    for bad in [f64::NAN, f64::INFINITY] {
+        let error = call(Some(bad)).await.unwrap_err();
+        let CallError::Fingerprint(found) = &error else { panic!("{error:?}") };
+        let (path, rule) = ("tags[0].kg", FingerprintRule::NotFinite);
+        assert_eq!((found.path().as_str(), found.rule()), (path, rule));
+    }
+    assert_eq!(db.number("SELECT count(*) FROM atomic_phases_keys").await, 0, "nothing ran");
+    assert!(!finished(call(None).await).replayed);
 }
 
 async fn g9_parameters_that_read_differently_each_time_are_refused_at_the_first_request<
