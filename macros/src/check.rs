@@ -7,7 +7,7 @@ use quote::ToTokens;
 use syn::{GenericParam, LitStr, Result, Type};
 
 pub(crate) use self::arguments::{Argument, Borrow, Output};
-use crate::options::Effect;
+use crate::options::{Effect, is_legible};
 use crate::pages::Page;
 use crate::parse::{Errors, Function, Held, Parameter, ParameterKind, Phase, Reconcile, Request};
 use crate::types::{alike, borrows, mentions, type_text};
@@ -117,6 +117,10 @@ impl Checking<'_> {
                  characters and is not `started` or `finished`: write the name that stored rows \
                  may hold"
             );
+            self.errors.at(Page::Names, was, text);
+        } else if !is_legible(&name) {
+            let text = "no phase was ever called that, because a name is not blank and has no control \
+                character: write the name that stored rows may hold";
             self.errors.at(Page::Names, was, text);
         } else if present.contains(&name) {
             let text = format!(

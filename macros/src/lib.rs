@@ -27,7 +27,8 @@ use proc_macro::TokenStream;
 ///
 /// # On the impl block
 ///
-/// * `name = ".."`: 1 to 100 characters and at most 200 bytes, stored in each row; never change it.
+/// * `name = ".."`: 1 to 100 characters and at most 200 bytes, not blank, without control characters. Stored in each row;
+///   never change it.
 /// * `version = N`: from 1; raise it for a change that requests in flight cannot go through. Register the old version, too:
 ///   they continue in it.
 /// * `app = Type`: the type of the application's shared state; default: `App`.

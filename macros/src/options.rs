@@ -73,12 +73,21 @@ impl Parse for DefinitionOptions {
             );
             return Err(Error::new(name.span(), text));
         }
+        if !is_legible(&name.value()) {
+            let text = "a definition's name is not blank and has no control character: write one such as \"rides.create\"";
+            return Err(Error::new(name.span(), text));
+        }
         if !matches!(version.base10_parse::<u32>(), Ok(1..=0x7fff_ffff)) {
             let text = "a version is a number from 1 to 2147483647: begin with `version = 1`";
             return Err(Error::new(version.span(), text));
         }
         Ok(Self { name, version, app, library })
     }
+}
+
+/// Whether each store, list and log can have it as a name.
+pub(crate) fn is_legible(name: &str) -> bool {
+    !name.trim().is_empty() && !name.contains(char::is_control)
 }
 
 /// What stands behind `crate`.
