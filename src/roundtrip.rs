@@ -114,7 +114,7 @@ fn first_difference(
             first_difference(a, b, order, path)
         }
         (Node::Variant(a_name, a), Node::Variant(b_name, b)) if a_name == b_name => {
-            first_difference(a, b, order, path).inspect(|_| path.push(Step::Field(*a_name)))
+            first_difference(a, b, order, path).inspect(|_| path.push(Step::Field(a_name)))
         }
         (Node::Tuple(a), Node::Tuple(b)) if a.len() == b.len() => {
             let mut places = a.iter_mut().zip(b).enumerate();
@@ -128,7 +128,7 @@ fn first_difference(
                     true => first_difference(a, b, order, path),
                     false => Some(Because::Differs),
                 };
-                because.inspect(|_| path.push(Step::Field(*a_name)))
+                because.inspect(|_| path.push(Step::Field(a_name)))
             })
         }
         (Node::Entries(a), Node::Entries(b)) if a.len() == b.len() => {

@@ -22,7 +22,7 @@ const NOTHING: &str = "nothing happens in it";
 const VIRTUAL: &str = "virtual time";
 
 /// How often each file sleeps, and why.
-const SLEEPS: [(&str, &[(usize, &str)]); 37] = [
+const SLEEPS: [(&str, &[(usize, &str)]); 38] = [
     ("cli/tests/runbooks.rs", &[(1, "its `until`, without a runtime")]),
     ("otel/tests/story.rs", &[(1, "its `until`, in a package that is tested without the others")]),
     ("tests/commits/batch_parts.rs", &[(1, "the server reports its statistics late"), (1, ENDS)]),
