@@ -11,8 +11,6 @@
 //! | 8 | 6 | 7 | 1 |
 //! | 16 | 12 | 14 | 2 |
 //!
-//! A count of a scope's keys, for its quota, is one of its phases here: it reads thousands of rows, and a phase follows.
-//!
 //! Three quarters for one scope: most applications have one that is most of their load, or only one, and
 //! a server is busy with fewer connections than a pool has. Slow phases cannot be interrupted, so what
 //! other scopes need has to be free before they come: lending them the rest would be too late.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::races::{Begun, Gate, WAITING};
 use crate::support::db::url_of;
 use crate::support::*;
-use atomic_phases::config::Quota;
 use atomic_phases::engine::CallError;
 use atomic_phases::store::{DeadpoolPool, Pool, PoolSettings, Postgres, StoreError};
 use atomic_phases::{
@@ -269,64 +268,4 @@ async fn g16_a_request_that_waits_too_long_for_its_scope_is_refused() {
     aside.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
     finished(slow.await.unwrap());
     assert!(!finished(engine.call(&scope(), &key("k"), WaitsInTx(At::Nowhere)).await).replayed);
-}
-
-/// A phase that holds its transaction's connection until the test lets it end.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Holds;
-
-#[atomic_phases(name = "holds", version = 1, app = Gate)]
-impl<Db: TestDb> Holds {
-    #[phase]
-    async fn answered(&self, tx: &mut Tx<'_, Db>, gate: &Gate) -> PhaseResult<Reply> {
-        let _ = tx;
-        gate.pass().await;
-        Ok(Reply::new(204))
-    }
-}
-
-/// G16: a scope whose phases hold its share of the connections takes no other one to count its keys. The store waits for
-/// two seconds, and has one connection for each scope.
-async fn counts_of_keys_hold_connections_of_their_scope<S: TestDb>(store: S) {
-    let gate = Gate::default();
-    let engine = |quota| {
-        let builder = Engine::builder(store.clone()).app(gate.clone()).register::<Holds>();
-        builder.quota(quota).build().unwrap()
-    };
-    let (unlimited, limited) = (engine(Quota::default()), engine(Quota::default().keys(1)));
-    gate.leave.add_permits(1);
-    finished(unlimited.call(&scope(), &key("old"), Holds).await);
-    gate.entered.acquire().await.unwrap().forget();
-    let slow = tokio::spawn(unlimited.call(&scope(), &key("slow"), Holds).into_future());
-    gate.entered.acquire().await.unwrap().forget();
-    // Only a count tells that the scope has its key.
-    let told = limited.call(&scope(), &key("new"), Holds).await;
-    let has_waited = matches!(told, Err(CallError::Unavailable(StoreError::NoConnection(_))));
-    assert!(has_waited, "{told:?}");
-    gate.leave.add_permits(1);
-    finished(slow.await.unwrap());
-    let told = limited.call(&scope(), &key("new"), Holds).await;
-    assert!(matches!(told, Err(CallError::TooManyKeys { limit: 1 })), "{told:?}");
-}
-
-fn of_four() -> PoolSettings {
-    PoolSettings::default().max_size(4).wait(Duration::from_secs(2))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_counts_of_keys_hold_connections_of_their_scope_on_postgres() {
-    let db = Postgres::fresh().await;
-    let store = Postgres::connect_with(&url_of(&db), of_four()).await.unwrap();
-    let store = store.connections_per_scope(1).unwrap();
-    counts_of_keys_hold_connections_of_their_scope(store).await;
-}
-
-#[cfg(feature = "mysql")]
-#[tokio::test(flavor = "multi_thread")]
-async fn g16_counts_of_keys_hold_connections_of_their_scope_on_mariadb() {
-    use atomic_phases::store::Mysql;
-    let db = Mysql::fresh().await;
-    let store = Mysql::connect_with(db.__url(), of_four()).await.unwrap();
-    let store = store.connections_per_scope(1).unwrap();
-    counts_of_keys_hold_connections_of_their_scope(store).await;
 }

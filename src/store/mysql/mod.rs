@@ -197,9 +197,9 @@ impl Mysql {
         })
     }
 
-    /// How many connections the local phases of one scope, and counts for its [`Quota::keys`](crate::config::Quota::keys),
-    /// hold at most; by default three quarters of the pool's. The upper limit is the share of all scopes together: of two
-    /// connections or more, it leaves an eighth, and at least one, to other statements.
+    /// How many connections the local phases of one scope hold at most; by default three quarters
+    /// of the pool's. The upper limit is the share of all scopes together: of two connections or more, it leaves an eighth,
+    /// and at least one, to other statements.
     ///
     /// # Errors
     /// [`StoreError::Setting`] for zero, or more than the share of all scopes.

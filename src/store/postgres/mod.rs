@@ -117,10 +117,10 @@ const MAX_CONNECTIONS: u64 = 100_000;
 /// the pool's connections (12 of 16; [`connections_per_scope`](Self::connections_per_scope)
 /// changes that), and those of all scopes seven eighths (14 of 16); at least one is left free, in a pool of
 /// two or more. So slow phases of one scope take no connections from another's, and
-/// replays and heartbeats always get through. A count for [`Quota::keys`](crate::config::Quota::keys) takes the place of a
-/// phase. Further phases of that scope wait in memory, for as long as the pool would let them wait, and then fail with
-/// [`StoreError::NoConnection`], which names the share. Connections that the application itself takes from the pool are
-/// not counted, nor are those of other processes, which have pools of their own.
+/// replays and heartbeats always get through. Further phases of that scope wait in memory, for as long as the pool
+/// would let them wait, and then fail with [`StoreError::NoConnection`], which names the share. Connections that the
+/// application itself takes from the pool are not counted, nor are those of other processes, which have pools of their
+/// own.
 ///
 /// [`migrate`](crate::Store::migrate) may run concurrently with requests, even of the previous build. It waits for a lock that
 /// blocks them for 50 ms at a time, a second or more apart, for 30 seconds; then, for example because of a long

@@ -232,7 +232,6 @@ impl<P: Pool> Store for Postgres<P> {
     }
 
     async fn count_keys(&self, scope: &Scope, cap: u32) -> Result<u32, StoreError> {
-        let _place = self.shares.for_a_phase(scope).await?;
         let rows = ask_again!(self, "count the keys", |conn| {
             sql::CountKeys {
                 scope: scope.as_str(),
