@@ -2,7 +2,7 @@
 //!
 //! Never through `serde_json::Value`: what that can hold, and in which order, depends on cargo
 //! features that any crate in the final build may switch on (`arbitrary_precision`,
-//! `preserve_order`), and a fingerprint must not: only digits that no float holds count where the handler sees them.
+//! `preserve_order`), and a fingerprint must not.
 
 mod compound;
 

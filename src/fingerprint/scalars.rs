@@ -27,41 +27,18 @@ pub(super) fn write_float(out: &mut Vec<u8>, float: f64) -> Result<(), Fingerpri
 }
 
 /// A `serde_json::Number` as it comes under the feature `arbitrary_precision`: its source text.
-/// What 64 bits hold has the form that it has without the feature, so that both give one fingerprint. Of the rest the
-/// handler sees each digit, and so each counts (G9).
+/// Read the way serde_json reads a number without the feature, so that both give one fingerprint.
 pub(super) fn write_number_token(out: &mut Vec<u8>, token: &str) -> Result<(), FingerprintError> {
-    let out_of_range = || FingerprintError::new(FingerprintRule::NumberOutOfRange);
     if let Ok(integer) = serde_json::from_str::<u64>(token) {
         write_integer(out, integer);
     } else if let Ok(integer) = serde_json::from_str::<i64>(token) {
         write_integer(out, integer);
     } else {
-        // Without the feature, a larger one is not read at all.
-        serde_json::from_str::<f64>(token).map_err(|_| out_of_range())?;
-        write_decimal(out, token).ok_or_else(out_of_range)?;
+        let float = serde_json::from_str::<f64>(token)
+            .map_err(|_| FingerprintError::new(FingerprintRule::NumberOutOfRange))?;
+        write_float(out, float)?;
     }
     Ok(())
-}
-
-/// The text of a JSON number, in the form of a float: that of the float itself, if these are its shortest digits. `None` if
-/// its exponent takes more than 64 bits.
-fn write_decimal(out: &mut Vec<u8>, token: &str) -> Option<()> {
-    let token = token.trim();
-    let (sign, number) = token.strip_prefix('-').map_or(("", token), |number| ("-", number));
-    let (number, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let all = [whole, fraction].concat();
-    let digits = all.trim_start_matches('0');
-    let before = whole.len() as i128 - (all.len() - digits.len()) as i128;
-    let Some((first, rest)) = digits.trim_end_matches('0').split_at_checked(1) else {
-        // As in `write_float`, zero has no sign.
-        out.extend_from_slice(b"0e0");
-        return Some(());
-    };
-    let point = if rest.is_empty() { "" } else { "." };
-    let exponent = i128::from(exponent.parse::<i64>().ok()?) + before - 1;
-    let _ = write!(out, "{sign}{first}{point}{rest}e{exponent}");
-    Some(())
 }
 
 /// A string in quotes, with the escapes that JSON demands and no others. No Unicode normalisation:
