@@ -90,7 +90,8 @@ impl DbError {
     /// lock or statement timeout all arrive as `Unknown`, without an SQLSTATE. A statement that was refused for what it is
     /// made of is refused each time.
     pub(crate) fn is_worth_a_rerun(&self) -> bool {
-        let is_refused_each_time = is_unsent(&self.0) || self.kind() == TOO_MANY_VALUES;
+        let is_refused_each_time =
+            is_unsent(&self.0) || [TOO_MANY_VALUES, CHANGES_CONNECTION].contains(&self.kind());
         !is_refused_each_time
             && matches!(
                 self.0,

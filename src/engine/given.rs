@@ -88,12 +88,15 @@ where
         given: &Fingerprint,
         readings: u32,
     ) -> Result<Box<dyn BoundRequest<S>>, CallError> {
+        let not_read = || {
+            let loss = caught(|| roundtrip::stored(&self.request).err());
+            let path = loss.map_or_else(Vec::new, |loss| loss.path);
+            CallError::from(FingerprintError::at(path, FingerprintRule::NotRead))
+        };
         let read = || {
-            caught(|| serde_json::from_slice::<R>(params).ok()).ok_or_else(|| {
-                let loss = caught(|| roundtrip::stored(&self.request).err());
-                let path = loss.map_or_else(Vec::new, |loss| loss.path);
-                FingerprintError::at(path, FingerprintRule::NotRead)
-            })
+            let read = caught(|| serde_json::from_slice::<R>(params).ok()).ok_or_else(not_read)?;
+            panics::catch(|| self.compare(&read, given)).unwrap_or_else(|| Err(not_read()))?;
+            Ok::<_, CallError>(read)
         };
         // The fingerprint refuses such a float, except in an `Unfingerprinted`.
         if let Some(loss) = roundtrip::float_written_as_null(&self.request, params) {
@@ -101,11 +104,9 @@ where
         }
         // What has another fingerprint each time that it is read would make a mismatch of each retry.
         for _ in 1..readings {
-            self.compare(&read()?, given)?;
+            read()?;
         }
-        let request = read()?;
-        self.compare(&request, given)?;
-        Ok(Box::new(WithApp { request, app: self.app.clone() }))
+        Ok(Box::new(WithApp { request: read()?, app: self.app.clone() }))
     }
 
     fn fingerprint_in(&self, version: FingerprintVersion) -> Option<Fingerprint> {

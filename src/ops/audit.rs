@@ -1,5 +1,7 @@
 //! [`AuditRecord`]: what an operator did, or was refused. [`AuditFilter`]: which of them to read.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -97,7 +99,7 @@ impl From<Option<Uuid>> for AuditFilter {
 }
 
 /// A row of the audit: what an operator did, or was refused. Contains no key, scope or value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditRecord {
     /// When, by the database's clock.
@@ -142,6 +144,23 @@ pub struct AuditRecord {
     pub before: Option<String>,
     /// The same after the act.
     pub after: Option<String>,
+}
+
+/// Without the hash, which logs are not to have, and the reason.
+impl fmt::Debug for AuditRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuditRecord")
+            .field("at", &self.at)
+            .field("id", &self.id)
+            .field("actor", &self.actor)
+            .field("act", &self.act)
+            .field("outcome", &self.outcome)
+            .field("refused_because", &self.refused_because)
+            .field("request_id", &self.request_id)
+            .field("job_id", &self.job_id)
+            .field("bulk_id", &self.bulk_id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl AuditRecord {

@@ -45,8 +45,8 @@ struct State {
     refused: Notify,
     /// The call was begun, and may not continue until the engine has looked at the lease.
     held_back: Notify,
-    /// The engine has looked.
-    looked: Notify,
+    /// The engine has looked at it.
+    lease_checked: Notify,
     /// The phase has ended.
     over: Latch,
 }
@@ -83,7 +83,7 @@ impl State {
                 return answer;
             }
             self.held_back.notify_one();
-            self.looked.notified().await;
+            self.lease_checked.notified().await;
         }
     }
 }
@@ -107,7 +107,7 @@ impl CallState {
 
     /// The engine has looked at the lease: a call that was held back asks again whether it may continue.
     pub(crate) fn look_again(&self) {
-        self.state.looked.notify_one();
+        self.state.lease_checked.notify_one();
     }
 
     /// The phase has ended and its body is dropped: from here on the call cannot begin, and one that a task has
@@ -164,7 +164,8 @@ impl ForeignCall {
     /// While it runs, the engine holds no connection, no transaction and no row lock (G20). If the
     /// process was frozen for longer than its lease, `effect` is not called: the future stays
     /// pending, and the engine renews the lease and runs the phase again, or drops it. If it was
-    /// frozen while `effect` ran, also in a task, `effect` is not polled before the lease is renewed.
+    /// frozen while `effect` ran, also in a task, `effect` is not polled before the lease is renewed, and not any more
+    /// past the provider's window.
     /// What `effect` itself spawns is not held back.
     ///
     /// # Errors

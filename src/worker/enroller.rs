@@ -261,19 +261,23 @@ impl<S: Store> Enroller<S> {
     async fn walk_young(&mut self) -> Result<(), StoreError> {
         let is_under_way = self.is_young_under_way();
         for nth in 0..self.young.len() {
-            let walk = match self.young[nth].walk.take() {
-                Some(walk) => walk,
+            let walk = match &self.young[nth].walk {
+                Some(walk) => walk.clone(),
                 None if is_under_way || !self.young[nth].is_due() => continue,
                 None => {
                     let asked = Moment::now();
                     let now = self.engine.store().database_time().await?;
-                    self.young[nth].next(now, asked, self.engine.settings())
+                    let walk = self.young[nth].next(now, asked, self.engine.settings());
+                    // A call that is dropped, or that fails, leaves it to the next one.
+                    self.young[nth].walk.insert(walk).clone()
                 }
             };
-            match self.page(&walk).await? {
-                Some(place) => self.young[nth].walk = Some(Walk { place, ..walk }),
-                None => self.young[nth].read = Some(walk.reads),
+            let next = self.page(&walk).await?;
+            let young = &mut self.young[nth];
+            if next.is_none() {
+                young.read = Some(walk.reads);
             }
+            young.walk = next.map(|place| Walk { place, ..walk });
         }
         Ok(())
     }

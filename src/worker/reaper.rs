@@ -68,10 +68,12 @@ impl<S: Store> Reaper<S> {
     pub async fn run_once(&mut self) -> Result<u32, StoreError> {
         let stop = Stop::default();
         loop {
+            let began = Instant::now();
             let reaped = self.reap(&stop).await?;
             if reaped.keys > 0 || !reaped.is_more {
                 return Ok(reaped.keys);
             }
+            tokio::time::sleep(rest_behind(began.elapsed())).await;
         }
     }
 

@@ -292,9 +292,12 @@ pub(super) async fn act<S: OperatorStore>(asked: Asked<S>, form: Bytes) -> Respo
         Err(task) => trouble::lost_task(&asked.frame, &task),
         Ok(Err(OpsError::Unavailable(_))) => trouble::unanswered(&asked.frame, NoAnswer::ToAct),
         Ok(Err(OpsError::MovedOn)) => moved_on(&asked, &form).await,
-        Ok(Err(error @ (OpsError::BadReason | OpsError::TooLong | OpsError::TooShort))) => {
-            again(&asked, &form, &error).await
-        }
+        Ok(Err(
+            error @ (OpsError::BadReason
+            | OpsError::TooLong
+            | OpsError::TooShort
+            | OpsError::TooManyPauses),
+        )) => again(&asked, &form, &error).await,
         Ok(Err(error)) => trouble::page(&asked.frame, &error),
     }
 }

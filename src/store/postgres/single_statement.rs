@@ -6,7 +6,7 @@
 //! The engine's part raises where the row is not ours, which undoes the others.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
@@ -68,6 +68,7 @@ where
     S: Shaped + QueryId + Query + QueryFragment<Pg>,
     T: FromSqlRow<S::SqlType, Pg> + Send,
 {
+    let began = Instant::now();
     let ready = origin.is_application().then(|| Ready {}.execute(&mut conn));
     let sent = numbered::send(conn, &statement);
     let restore = origin.is_application().then(|| Restore {}.execute(&mut conn));
@@ -97,7 +98,10 @@ where
             && (is_refused_by_server(&error)
                 || answered(sql::Rollback {}.execute(&mut conn)).await.is_ok());
         match undone {
-            true if may_be_refused_as_single_statement(&error) => None,
+            // What took half of its time limit was executed, and there is no time left to do so once more.
+            true if may_be_refused_as_single_statement(&error) && began.elapsed() < within / 2 => {
+                None
+            }
             true => Some(Answer::Refused { error, reusable: true }),
             false => Some(Answer::Lost(error)),
         }

@@ -82,7 +82,8 @@ impl<P: Pool> Store for Postgres<P> {
                 Err(error) if error.may_be_of_a_lock() => match self.twin(row, until).boxed().await
                 {
                     Ok(Twin::Exists) => Ok(Reserved::Exists(None)),
-                    Ok(Twin::Open) => Ok(Reserved::Busy),
+                    // It waited for a lock: the statement is the engine's own.
+                    Ok(Twin::Open | Twin::NotAsked) => Ok(Reserved::Busy),
                     Ok(Twin::Gone) => continue,
                     // The twin may have gone before it was asked about; another cause comes again.
                     Ok(Twin::None) if !std::mem::replace(&mut tried_again, true) => continue,
@@ -134,7 +135,8 @@ impl<P: Pool> Store for Postgres<P> {
                         Ok(Twin::Exists) => Commit::Fenced,
                         Ok(Twin::Open) => Commit::Failed(StoreError::Locked),
                         Ok(Twin::Gone) => continue,
-                        Ok(Twin::None) | Err(_) => Commit::Failed(error),
+                        // The error may be that of the phase's own statement.
+                        Ok(Twin::None | Twin::NotAsked) | Err(_) => Commit::Failed(error),
                     }
                 }
                 creation => creation,

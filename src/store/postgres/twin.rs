@@ -47,8 +47,10 @@ type TurnToAsk = (OwnedSemaphorePermit, KeyedPermit<Scope>, KeyedPermit<Scope>);
 pub(super) enum Twin {
     /// It committed: the key has a row.
     Exists,
-    /// It is still open, or there was no turn to ask in time.
+    /// It is still open.
     Open,
+    /// There was no turn to ask in time.
+    NotAsked,
     /// It was open, and was rolled back.
     Gone,
     /// There is none: what a statement failed for was something else.
@@ -83,7 +85,8 @@ impl<P: Pool> Postgres<P> {
         loop {
             let told = match row.caller.unless_gone(self.turn_to_ask(row, until)).await.flatten() {
                 Some(_turn) => self.ask_twin(row).await?,
-                None => return Ok(Twin::Open),
+                None if was_open => return Ok(Twin::Open),
+                None => return Ok(Twin::NotAsked),
             };
             match told {
                 Twin::None if was_open => return Ok(Twin::Gone),
@@ -174,22 +177,22 @@ mod tests {
         let store = Postgres::with_pool(pool::open(url, settings).unwrap());
         let scope = Scope::new("s").unwrap();
         let (moment, hour) = (Duration::from_millis(20), Duration::from_secs(3600));
-        let is_open = async || {
+        let is_not_asked = async || {
             let (present, caller) = Caller::elsewhere();
             let by_its_bound = asks(&store, &caller, moment).await;
             let leaves = async { drop(present) };
             let (by_its_caller, ()) = tokio::join!(asks(&store, &caller, hour), leaves);
-            (by_its_bound, by_its_caller) == (Some(Ok(Twin::Open)), Some(Ok(Twin::Open)))
+            (by_its_bound, by_its_caller) == (Some(Ok(Twin::NotAsked)), Some(Ok(Twin::NotAsked)))
         };
         let of_all = store.waits.asking_in_all.clone().try_acquire_owned().unwrap();
-        assert!(is_open().await, "the one place to ask is another scope's");
+        assert!(is_not_asked().await, "the one place to ask is another scope's");
         drop(of_all);
         let of_the_scope = store.waits.asking.take(&scope, Instant::now()).await;
-        assert!(is_open().await, "another call of the scope asks");
+        assert!(is_not_asked().await, "another call of the scope asks");
         drop(of_the_scope);
         let one = store.shares.for_a_phase(&scope).await;
         let two = store.shares.for_a_phase(&scope).await;
-        assert!(is_open().await, "phases have the share of the scope");
+        assert!(is_not_asked().await, "phases have the share of the scope");
         drop((one, two));
         let asked = asks(&store, &Caller::here(), moment).await;
         assert_eq!(asked, Some(Err(())), "it asks, also where its bound is short");

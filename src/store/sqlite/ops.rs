@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use diesel::connection::SimpleConnection;
+use diesel::result::Error;
 use diesel::sqlite::Sqlite as Db;
 use diesel::{Connection, QueryResult, RunQueryDsl, SqliteConnection};
 use uuid::Uuid;
@@ -380,13 +381,13 @@ impl OperatorStore for Sqlite {
             PauseWhat::End(_) => None,
         };
         let written = self.run("pause a phase, or end that", move |conn| {
-            conn.immediate_transaction(|conn| {
+            let written = conn.immediate_transaction(|conn| {
                 if let Some(hold) = hold {
                     hold.execute(conn)?;
                 }
                 // Before the write, so that it says what that replaces.
                 if audit.execute(conn)? == 0 {
-                    return Ok(false);
+                    return Err(Error::RollbackTransaction);
                 }
                 match pause {
                     Some(for_ms) => {
@@ -396,7 +397,11 @@ impl OperatorStore for Sqlite {
                     None => ops::UnpausePhase { definition, phase }.execute(conn)?,
                 };
                 Ok(true)
-            })
+            });
+            match written {
+                Err(Error::RollbackTransaction) => Ok(false),
+                written => written,
+            }
         });
         written.await
     }
