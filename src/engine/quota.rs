@@ -102,6 +102,8 @@ struct Creations {
     ended: u64,
     /// How many counts have begun.
     counts: u64,
+    /// Whether one is under way.
+    is_counting: bool,
     /// One call at a time counts, and waits for others to end. Those behind it go by its count, if they can: however many
     /// wait for room, the database counts for one of them (G16).
     turn: Arc<tokio::sync::Mutex<Counted>>,
@@ -216,6 +218,22 @@ impl Drop for Looking<'_> {
     }
 }
 
+/// A count of a scope's keys that is under way.
+struct IsCounting<'a>(&'a Creating, &'a Scope);
+
+impl<'a> IsCounting<'a> {
+    fn begin(creating: &'a Creating, scope: &'a Scope) -> Self {
+        creating.change(scope, |creations| creations.is_counting = true);
+        Self(creating, scope)
+    }
+}
+
+impl Drop for IsCounting<'_> {
+    fn drop(&mut self) {
+        self.0.change(self.1, |creations| creations.is_counting = false);
+    }
+}
+
 impl Creating {
     fn change<R>(&self, scope: &Scope, change: impl FnOnce(&mut Creations) -> R) -> R {
         let mut scopes = lock(&self.0);
@@ -271,7 +289,11 @@ impl Creating {
             (creations.counts, creations.turn.clone())
         });
         let _looking = Looking(self, scope);
-        let waited_in_vain = || CallError::CreatingOthers { limit, retry_after: WAIT };
+        // Not the quota, but the store, has kept those waiting that had no turn because of a count.
+        let waited_in_vain = || match self.change(scope, |creations| creations.is_counting) {
+            true => CallError::Unavailable(StoreError::TimeLimit),
+            false => CallError::CreatingOthers { limit, retry_after: WAIT },
+        };
         let its_turn = tokio::time::timeout_at(until, turn.lock());
         let Some(Ok(mut counted)) = caller.unless_gone(its_turn).await else {
             return Err(waited_in_vain());
@@ -281,7 +303,9 @@ impl Creating {
                 Next::Create => return Ok(self.begin(scope, key, Counts::Yes, token)),
                 Next::Refuse => return Err(CallError::TooManyKeys { limit }),
                 Next::Count { number, ended } if tokio::time::Instant::now() < until => {
+                    let counting = IsCounting::begin(self, scope);
                     let left = u64::from(limit.saturating_sub(count().await?));
+                    drop(counting);
                     *counted = Counted { number, ended, left };
                 }
                 Next::Count { .. } => return Err(waited_in_vain()),
@@ -398,6 +422,24 @@ mod tests {
         });
         assert!(join_all(calls).await.iter().all(Result::is_ok));
         assert_eq!(counts.load(Ordering::Relaxed), 2, "the first call's, and the others'");
+    }
+
+    /// That is not told as the quota's doing.
+    #[tokio::test(start_paused = true)]
+    async fn g12_a_call_behind_a_count_that_takes_long_hears_of_the_store() {
+        let creating = &Creating::default();
+        let count = || async move {
+            sleep(2 * WAIT).await;
+            Ok::<u32, StoreError>(0)
+        };
+        let here = Caller::here();
+        let (one, other) = join(
+            admit(creating, "one", 10, &here, count),
+            admit(creating, "other", 10, &here, count),
+        )
+        .await;
+        assert!(one.is_ok());
+        assert!(matches!(other, Err(CallError::Unavailable(StoreError::TimeLimit))));
     }
 
     /// What a count saw that began before may have expired since.
