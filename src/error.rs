@@ -228,7 +228,7 @@ pub(crate) const FILE_REPLACED: &str = "the database file was replaced or delete
 
 /// What would outlast a phase on SQLite. The store refuses it with this text; it is here for the same reason.
 pub(crate) const CHANGES_CONNECTION: &str = "ATTACH, DETACH, or a PRAGMA that may set something, in a phase: it would stay on \
-    the connection that all scopes share, so execute it on Sqlite::connection() when the store is opened";
+    the connection that all scopes share, so execute it on the store's connection() when it is opened";
 
 fn is_of_a_constraint(kind: &DatabaseErrorKind) -> bool {
     matches!(

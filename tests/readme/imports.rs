@@ -28,6 +28,7 @@ const ROOMS: [&[&str]; 12] = [
         "lock",
         "moment",
         "number",
+        "panics",
         "redis_connection",
         "repeats",
         "roundtrip",

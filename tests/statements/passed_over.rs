@@ -56,6 +56,7 @@ async fn g15_g17_the_reaper_passes_over_dead_letters_a_page_at_a_time() {
     let plan = plan_of(&db, &searches[0], &["'epoch'", "''", "''", "200"]).await;
     reads_a_page(&plan, "atomic_phases_keys_expiry");
     // The next call begins with the first row again.
+    recorded::sent();
     db.sql("UPDATE atomic_phases_keys SET status = 'completed' WHERE idempotency_key = '00001'")
         .await;
     assert_eq!(reaper.run_once().await.unwrap(), 1);
