@@ -324,6 +324,14 @@ impl Watched {
         lives.is_some_and(|lives| lives.iter().any(|began| *began > from && *began <= to))
     }
 
+    /// How many lives of the key there may have been in this time: those that began in it, and one from before.
+    fn lives_between(&self, (scope, key): (u8, u8), from: Duration, to: Duration) -> usize {
+        let lives = self.lives.get(&(scope_name(scope), key_name(key)));
+        let began = lives.into_iter().flatten().filter(|began| **began <= to);
+        let (within, before): (Vec<_>, Vec<_>) = began.partition(|began| **began > from);
+        within.len() + usize::from(!before.is_empty())
+    }
+
     pub fn deliveries(&self, jobs: &[Delivered]) -> Vec<String> {
         let late = |job: &Delivered| {
             let since = self.completed.get(&job.row)?;

@@ -40,6 +40,9 @@ pub(super) fn answers(watched: &Watched, history: &History) -> Vec<String> {
     }
     for (key, ops) in keys {
         let mut answer: Option<(Said<'_>, i64, Duration)> = None;
+        // Of a life that may be a later one, told to a call that was under way beside the one that heard the answer above.
+        let mut perhaps_later: Option<(Said<'_>, i64)> = None;
+        let mut asked = Duration::MAX;
         let mut first_hand = 0;
         for op in &ops {
             let at = format!("key {key:?}, {:?} to {:?}", op.invoked, op.returned);
@@ -48,14 +51,26 @@ pub(super) fn answers(watched: &Watched, history: &History) -> Vec<String> {
                 let returned = op.returned.unwrap_or(op.invoked);
                 first_hand += u32::from(!replayed);
                 match answer {
-                    None => answer = Some((said, op.call.amount, returned)),
+                    None => {
+                        answer = Some((said, op.call.amount, returned));
+                        asked = op.invoked;
+                    }
                     Some((known, amount, since))
                         if plan.has_many_lives() && (known, amount) != (said, op.call.amount) =>
                     {
                         // The answer of a life that began since then; or of the previous one, late.
-                        if watched.begins_between(key, since, returned) {
+                        let is_later = perhaps_later == Some((said, op.call.amount));
+                        if watched.begins_between(key, since, returned)
+                            || (is_later && op.invoked > since)
+                        {
                             answer = Some((said, op.call.amount, returned));
-                        } else if op.invoked > since {
+                            (perhaps_later, asked) = (None, op.invoked);
+                        } else if op.invoked <= since {
+                            let (from, to) = (asked.min(op.invoked), since.max(returned));
+                            if watched.lives_between(key, from, to) > 1 {
+                                perhaps_later = Some((said, op.call.amount));
+                            }
+                        } else {
                             found.push(format!("G8: another answer in the same life: {at}"));
                         }
                     }
