@@ -327,9 +327,10 @@ impl Watched {
     /// How many lives of the key there may have been in this time: those that began in it, and one from before.
     fn lives_between(&self, (scope, key): (u8, u8), from: Duration, to: Duration) -> usize {
         let lives = self.lives.get(&(scope_name(scope), key_name(key)));
-        let began = lives.into_iter().flatten().filter(|began| **began <= to);
-        let (within, before): (Vec<_>, Vec<_>) = began.partition(|began| **began > from);
-        within.len() + usize::from(!before.is_empty())
+        let began = |before: Duration| {
+            lives.into_iter().flatten().filter(|began| **began <= before).count()
+        };
+        began(to) - began(from).saturating_sub(1)
     }
 
     pub fn deliveries(&self, jobs: &[Delivered]) -> Vec<String> {
