@@ -135,7 +135,7 @@ struct Fragile {
 fn write<S: serde::Serializer>(n: &u32, to: S) -> Result<S::Ok, S::Error> {
     static WRITTEN: AtomicU32 = AtomicU32::new(0);
     let is_broken = IS_BROKEN.load(Ordering::SeqCst);
-    assert!(!is_broken || WRITTEN.fetch_add(1, Ordering::SeqCst) % 2 == 0, "as asked for");
+    assert!(!is_broken || WRITTEN.fetch_add(1, Ordering::SeqCst).is_multiple_of(2), "as asked for");
     serde::Serialize::serialize(n, to)
 }
 
