@@ -191,35 +191,33 @@ struct ScopeErasure<'a, S> {
 impl<S: Store> ScopeErasure<'_, S> {
     /// Erases the rows of the next page, and says whether there may be another page.
     async fn erase_page(&mut self) -> Result<bool, StoreError> {
-        let mut page = self.store.keys_to_erase(self.scope, &self.after, BATCH).await?;
-        if page.rows.len() > self.at_a_time {
-            page.rows.truncate(self.at_a_time);
-            page.next = page.rows.last().map(|last| last.key.clone());
-        }
-        let mut parts = Halving::of(&page.rows);
-        while let Some(part) = parts.next_part() {
-            let (Some(first), Some(last)) = (part.first(), part.last()) else { break };
-            match self.erase_between(&first.key, &last.key).await {
-                Ok(erased) => {
-                    self.sum.erased += u64::from(erased);
-                    observe::erased(erased);
+        let page = self.store.keys_to_erase(self.scope, &self.after, BATCH).await?;
+        for rows in page.rows.chunks(self.at_a_time) {
+            let mut parts = Halving::of(rows);
+            while let Some(part) = parts.next_part() {
+                let (Some(first), Some(last)) = (part.first(), part.last()) else { break };
+                match self.erase_between(&first.key, &last.key).await {
+                    Ok(erased) => {
+                        self.sum.erased += u64::from(erased);
+                        observe::erased(erased);
+                    }
+                    Err(error) => match parts.refused(part, error)? {
+                        Refused::Halved => {
+                            self.probe().await?;
+                            continue;
+                        }
+                        Refused::TooSlow(_) => {
+                            self.at_a_time = part.len() / 2;
+                            tokio::time::sleep(UNDONE_WITHIN).await;
+                            return Ok(true);
+                        }
+                        // Another transaction has locked what belongs to it: it is left.
+                        Refused::One(StoreError::Locked) => {}
+                        Refused::One(error) => self.refuse(last, error),
+                    },
                 }
-                Err(error) => match parts.refused(part, error)? {
-                    Refused::Halved => {
-                        self.probe().await?;
-                        continue;
-                    }
-                    Refused::TooSlow(_) => {
-                        self.at_a_time = part.len() / 2;
-                        tokio::time::sleep(UNDONE_WITHIN).await;
-                        return Ok(true);
-                    }
-                    // Another transaction has locked what belongs to it: it is left.
-                    Refused::One(StoreError::Locked) => {}
-                    Refused::One(error) => self.refuse(last, error),
-                },
+                self.after.clone_from(&last.key);
             }
-            self.after.clone_from(&last.key);
         }
         let Some(next) = page.next else { return Ok(false) };
         self.after = next;
